@@ -1,0 +1,1 @@
+//! One file a lesson, numbered: see the examples of this package.

@@ -1,0 +1,2 @@
+//! The mk command.
+fn main() {}

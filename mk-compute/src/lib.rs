@@ -1,0 +1,1 @@
+//! Handlers (gemm, cast, add, scale, swiglu) and the operators that use them.

@@ -1,0 +1,73 @@
+//! Transports: who can move bytes and raise signals between which ranks.
+
+use crate::{Caps, CommOp, Error, HandlerRef, Hardware, Rank, Topology};
+
+/// A place that traffic shares: a GPU's NVLink egress, a NIC's ingress.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Port {
+    /// Which of the transport's ports.
+    pub id: u32,
+    /// Its bandwidth in GB/s (10^9 bytes), shared by all that goes through it.
+    pub gb_per_s: f64,
+}
+
+/// What a transfer from one rank to another costs, and what it shares: alpha, beta, order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkModel {
+    /// One-way latency in nanoseconds, for data and for signals.
+    pub latency_ns: f64,
+    /// Where the traffic leaves.
+    pub egress: Port,
+    /// Where it arrives.
+    pub ingress: Port,
+    /// Whether data and signals arrive in the order in which they were sent. Otherwise a signal leaves only when
+    /// the data before it has been acknowledged.
+    pub ordered: bool,
+}
+
+/// Moves bytes and signals between ranks. A custom transport is one file that implements this, and one
+/// [`register`](crate::RegistryBuilder::transport) call.
+pub trait Transport: Send + Sync + 'static {
+    /// Its name, unique in a registry.
+    fn name(&self) -> &'static str;
+
+    /// What this process's rank can do, found without side effects. What all ranks agree on is the AND of this.
+    ///
+    /// # Errors
+    /// A library or device that is needed and missing.
+    fn probe(&self) -> Result<Caps, Error>;
+
+    /// What it can do from `from` to `to` (never the same rank) in this topology; empty where it does not serve
+    /// the pair.
+    fn caps(&self, topology: &Topology, from: Rank, to: Rank) -> Caps;
+
+    /// The cost of a transfer from `from` to `to`; asked only for pairs that it serves.
+    fn link(&self, topology: &Topology, hardware: &Hardware, from: Rank, to: Rank) -> LinkModel;
+
+    /// Its comm handlers.
+    fn handlers(&self) -> Vec<(CommOp, HandlerRef)>;
+}
+
+/// How a live link is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It works.
+    Up,
+    /// It has failed; the reason, in words.
+    Down(String),
+}
+
+/// A connected link from one rank to another.
+pub trait Link {
+    /// Where it comes from and goes to.
+    fn ends(&self) -> (Rank, Rank);
+
+    /// How it is.
+    fn health(&self) -> Health;
+
+    /// Waits until nothing is in flight, for at most `bound`.
+    ///
+    /// # Errors
+    /// The bound was reached, or the link is down.
+    fn quiesce(&mut self, bound: std::time::Duration) -> Result<(), crate::Fault>;
+}

@@ -1,0 +1,1 @@
+//! Transport over peer-mapped memory inside a node.

@@ -1,0 +1,1 @@
+//! Transport over a network, ordered or not.

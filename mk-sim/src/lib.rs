@@ -1,0 +1,1 @@
+//! Runs any proved program on the CPU: values, time, faults, races, deadlocks.

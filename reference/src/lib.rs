@@ -1,0 +1,1 @@
+//! Reference results in f64, from no mk-* crate.

@@ -1,0 +1,1 @@
+//! Random programs, mutants, planted faults and a brute-force scheduler, for tests.
