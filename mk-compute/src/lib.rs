@@ -1,1 +1,11 @@
-//! Handlers (gemm, cast, add, scale, swiglu) and the operators that use them.
+#![doc = include_str!("../README.md")]
+
+mod handlers;
+mod matmul;
+mod operators;
+
+pub use handlers::{
+    Add, AddArgs, Cast, CastArgs, Gemm, GemmArgs, PAGE_BYTES, Scale, ScaleArgs, Swiglu, SwigluArgs,
+    block_rows, handlers,
+};
+pub use operators::{AllGatherGemm, Plan, shard};

@@ -332,7 +332,7 @@ impl ProgramBuilder {
                 format!("count, stride and every must be 1..={}, lag at most {}", Limits::SPAN, Limits::LAG),
             ));
         }
-        if !end.is_some_and(|e| e < signal.words as u64) && !self.is_edge(wait.signal) {
+        if end.is_none_or(|e| e >= signal.words as u64) && !self.is_edge(wait.signal) {
             return Err(Error::build(
                 format!("a wait for '{}' reaches word {end:?}, but there are {}", signal.name, signal.words),
                 "declare the signal with more words",
@@ -562,7 +562,7 @@ impl ProgramBuilder {
         for (task, slot, producer) in std::mem::take(&mut self.prefixes) {
             let rank = self.streams[task.stream as usize].rank;
             let word = self.pending(task).task.waits[slot].word;
-            let Some(upto) = words.prefix(&self, rank, word, producer) else {
+            let Some(upto) = words.prefix(self, rank, word, producer) else {
                 return Err(Error::build(
                     format!("a prefix wait on {} is ambiguous", self.word_name(rank, word)),
                     "its posts must come from one lane's stream (no ticket queue), the named task among them",

@@ -389,6 +389,11 @@ pub trait DynHandler: Send + Sync + 'static {
     fn model(&self, args: &[u8; Limits::ARG_BYTES], step: Step, views: &mut Views<'_>);
     /// The arguments as JSON.
     fn args_to_json(&self, args: &[u8; Limits::ARG_BYTES]) -> serde_json::Value;
+    /// Appends the arguments as JSON text, fields in the order of the C struct: what a program file holds.
+    ///
+    /// # Errors
+    /// Arguments that JSON cannot give back: a number that is not finite, or a byte that belongs to no field.
+    fn write_args(&self, args: &[u8; Limits::ARG_BYTES], to: &mut Vec<u8>) -> Result<(), ArgError>;
     /// The arguments from JSON; the error says which field is wrong.
     fn args_from_json(&self, json: &serde_json::value::RawValue)
     -> Result<[u8; Limits::ARG_BYTES], ArgError>;
@@ -424,6 +429,18 @@ impl<H: Handler> DynHandler for H {
     }
     fn args_to_json(&self, args: &[u8; Limits::ARG_BYTES]) -> serde_json::Value {
         serde_json::to_value(H::Args::from_bytes(args)).unwrap_or(serde_json::Value::Null)
+    }
+    fn write_args(&self, args: &[u8; Limits::ARG_BYTES], to: &mut Vec<u8>) -> Result<(), ArgError> {
+        let (typed, start) = (H::Args::from_bytes(args), to.len());
+        if typed.to_bytes() != *args {
+            return Err(ArgError::new("a byte of the arguments belongs to no field"));
+        }
+        serde_json::to_writer(&mut *to, &typed).map_err(|e| ArgError::new(e.to_string()))?;
+        // Arguments are numbers and ids: serde_json writes `null` only for a number that JSON does not have.
+        if to[start..].windows(4).any(|w| w == b"null") {
+            return Err(ArgError::new("an argument is not a finite number"));
+        }
+        Ok(())
     }
     fn args_from_json(
         &self,

@@ -1,8 +1,9 @@
 //! Hardware profiles: what a task and a transfer cost on a machine.
 
-use crate::Spec;
+use crate::{Error, Limits, Spec, config};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// What a machine can do. All bandwidths are in GB/s (10^9 bytes), measured, not from a data sheet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,24 +52,98 @@ pub struct Cost {
 }
 
 impl Hardware {
-    /// One NVIDIA H200 with NVLink and one 400 Gb/s NIC.
+    /// One NVIDIA H200 with NVLink and one 400 Gb/s NIC: `profiles/h200.toml`.
+    ///
+    /// # Panics
+    /// Never: the profile that is compiled in is tested.
     pub fn h200() -> Hardware {
-        Hardware {
-            name: "h200".into(),
-            sms: 132,
-            tensor_tflops: 700.0,
-            vector_tflops: 60.0,
-            hbm_gb_per_s: 4_000.0,
-            sm_gb_per_s: 60.0,
-            task_ns: 170.0,
-            local_signal_ns: 700.0,
-            nvlink_gb_per_s: 350.0,
-            nvlink_latency_ns: 1_200.0,
-            sm_copy_gb_per_s: 42.0,
-            nic_gb_per_s: 48.0,
-            nic_latency_ns: 4_000.0,
-            factors: BTreeMap::new(),
+        static H200: LazyLock<Hardware> = LazyLock::new(|| {
+            Hardware::from_toml(include_str!("../profiles/h200.toml")).expect("the built-in profile is valid")
+        });
+        H200.clone()
+    }
+
+    /// Names of the built-in profiles.
+    pub const NAMES: [&'static str; 1] = ["h200"];
+
+    /// The built-in profile of this name.
+    ///
+    /// # Errors
+    /// There is none: the error lists [`Hardware::NAMES`].
+    pub fn named(name: &str) -> Result<Hardware, Error> {
+        match name {
+            "h200" => Ok(Hardware::h200()),
+            _ => Err(Error::input(
+                "unknown hardware",
+                name,
+                Hardware::NAMES.join(", "),
+                "name one of these, or give a TOML file with the same keys",
+            )),
         }
+    }
+
+    /// A profile from TOML: one key for each field, [`factors`](Hardware::factors) as a table.
+    ///
+    /// ```
+    /// let text = mk_core::Hardware::h200().to_toml().replace("sms = 132", "sms = 114");
+    /// assert_eq!(mk_core::Hardware::from_toml(&text)?.sms, 114);
+    /// # Ok::<(), mk_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A key that is missing, unknown or given twice, and a number that is not finite and above 0; with line and key.
+    pub fn from_toml(text: &str) -> Result<Hardware, Error> {
+        let hardware: Hardware =
+            config::from_toml("hardware profile", text, "the keys of profiles/h200.toml")?;
+        hardware.check()?;
+        Ok(hardware)
+    }
+
+    /// The profile as TOML.
+    ///
+    /// # Panics
+    /// Never: a profile has only numbers, names and one table, which comes last.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a flat struct with one table at the end is TOML")
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let bad = |key: &str, given: String, allowed: &str| {
+            Err(Error::input(
+                format!("hardware profile '{}': {key} is out of range", self.name),
+                format!("{key} = {given}"),
+                allowed,
+                "measure it, or copy it from profiles/h200.toml",
+            ))
+        };
+        if self.name.is_empty() {
+            return bad("name", "\"\"".into(), "a name");
+        }
+        if !(1..=Limits::LANES).contains(&(self.sms as u64)) {
+            return bad("sms", self.sms.to_string(), &format!("1 to {}", Limits::LANES));
+        }
+        let factors = self.factors.iter().map(|(name, f)| (name.as_str(), *f));
+        // Between these, quotients and products of two stay finite and above 0.
+        match self.numbers().into_iter().chain(factors).find(|(_, x)| !(1e-9..=1e15).contains(x)) {
+            Some((key, x)) => bad(key, format!("{x:?}"), "a finite number above 0 (1e-9 to 1e15)"),
+            None => Ok(()),
+        }
+    }
+
+    fn numbers(&self) -> [(&'static str, f64); 11] {
+        [
+            ("tensor_tflops", self.tensor_tflops),
+            ("vector_tflops", self.vector_tflops),
+            ("hbm_gb_per_s", self.hbm_gb_per_s),
+            ("sm_gb_per_s", self.sm_gb_per_s),
+            ("task_ns", self.task_ns),
+            ("local_signal_ns", self.local_signal_ns),
+            ("nvlink_gb_per_s", self.nvlink_gb_per_s),
+            ("nvlink_latency_ns", self.nvlink_latency_ns),
+            ("sm_copy_gb_per_s", self.sm_copy_gb_per_s),
+            ("nic_gb_per_s", self.nic_gb_per_s),
+            ("nic_latency_ns", self.nic_latency_ns),
+        ]
     }
 
     /// What a task with this spec costs when `lanes` lanes share the GPU.
@@ -86,6 +161,46 @@ impl Hardware {
             load_ns: factor * spec.work.read_bytes as f64 / load_rate,
             math_ns: factor * (tensor + vector),
             store_ns: factor * spec.work.write_bytes as f64 / hbm,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_profile_is_valid_and_round_trips() {
+        let h = Hardware::h200();
+        assert_eq!((h.name.as_str(), h.sms, h.nvlink_gb_per_s), ("h200", 132, 350.0));
+        assert_eq!(Hardware::from_toml(&h.to_toml()).unwrap(), h);
+        assert_eq!(Hardware::named("h200").unwrap(), h);
+        assert!(Hardware::named("h300").unwrap_err().explain().allowed.contains("h200"));
+        let calibrated = Hardware { factors: BTreeMap::from([("gemm".into(), 1.25)]), ..h };
+        assert_eq!(Hardware::from_toml(&calibrated.to_toml()).unwrap(), calibrated);
+    }
+
+    #[test]
+    fn a_bad_profile_names_line_and_key() {
+        let good = Hardware::h200().to_toml();
+        for (from, to, word) in [
+            ("sms = 132", "sms = 0", "sms"),
+            ("sms = 132", "sms = 8589934592", "line 2"),
+            ("sms = 132", "", "sms"),
+            ("sms = 132", "smz = 132", "smz"),
+            ("sms = 132", "sms = 132\nsms = 133", "line 3"),
+            ("task_ns = 170.0", "task_ns = nan", "task_ns"),
+            ("task_ns = 170.0", "task_ns = inf", "task_ns"),
+            ("task_ns = 170.0", "task_ns = 0.0", "task_ns"),
+            ("task_ns = 170.0", "task_ns = -1.0", "task_ns"),
+            ("task_ns = 170.0", "task_ns = \"fast\"", "task_ns"),
+            ("[factors]", "[factors]\ngemm = -1.0", "gemm"),
+            ("[factors]", "[factors", "line 15"),
+        ] {
+            assert!(good.contains(from), "{from} is not in\n{good}");
+            let e = Hardware::from_toml(&good.replace(from, to)).unwrap_err().explain();
+            let said = format!("{} {} {}", e.message, e.given, e.allowed);
+            assert!(said.contains(word), "{to}: '{said}' does not say '{word}'");
         }
     }
 }

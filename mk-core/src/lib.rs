@@ -19,12 +19,16 @@ pub mod args;
 pub mod builder;
 pub mod caps;
 pub mod comm;
+mod config;
 pub mod dtype;
 pub mod error;
 pub mod file;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod handler;
 pub mod hardware;
 pub mod ids;
+mod launcher;
 pub mod limits;
 pub mod program;
 pub mod region;

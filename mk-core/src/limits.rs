@@ -11,6 +11,8 @@ pub struct Limits;
 impl Limits {
     /// Ranks in a world: a rank is 16 bits in every record.
     pub const RANKS: u64 = 1 << 16;
+    /// NICs of a world: as many as ranks, which is more than one each on any machine known.
+    pub const NICS: u64 = 1 << 16;
     /// Regions in a program: a region is 16 bits in the argument structs.
     pub const REGIONS: u64 = 1 << 16;
     /// Lanes of one rank: twice the SMs of the largest GPU known.

@@ -32,7 +32,7 @@ struct Inner {
 /// Puts a [`Registry`] together.
 #[derive(Default)]
 pub struct RegistryBuilder {
-    transports: Vec<(Box<dyn Transport>, Vec<(CommOp, HandlerRef)>)>,
+    transports: Vec<Box<dyn Transport>>,
     handlers: Vec<HandlerRef>,
     offers: HashMap<String, Vec<Caps>>,
 }
@@ -41,8 +41,7 @@ impl RegistryBuilder {
     /// Registers a transport and its handlers.
     #[must_use]
     pub fn transport(mut self, transport: impl Transport) -> Self {
-        let ops = transport.handlers();
-        self.transports.push((Box::new(transport), ops));
+        self.transports.push(Box::new(transport));
         self
     }
 
@@ -77,11 +76,11 @@ impl RegistryBuilder {
             self.handlers.into_iter().map(|h| (h, None)).collect();
         let mut transports: Vec<Registered> = Vec::new();
         let mut offers = self.offers;
-        for (i, (transport, ops)) in self.transports.into_iter().enumerate() {
+        for (i, transport) in self.transports.into_iter().enumerate() {
             if transports.iter().any(|t| t.transport.name() == transport.name()) {
                 return Err(twice("transport", transport.name()));
             }
-            handlers.extend(ops.into_iter().map(|(op, h)| (h, Some((i, op)))));
+            handlers.extend(transport.handlers().into_iter().map(|(op, h)| (h, Some((i, op)))));
             let agreed = match offers.remove(transport.name()) {
                 Some(offers) => Caps::agree(offers),
                 None => transport.probe()?,

@@ -206,10 +206,16 @@ pub enum RunError {
     Input(#[from] Error),
     /// It started and ended in a fault.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(Box<Fault>),
     /// Another run has not ended.
     #[error("another run has not ended")]
     Busy,
+}
+
+impl From<Fault> for RunError {
+    fn from(fault: Fault) -> RunError {
+        RunError::Fault(Box::new(fault))
+    }
 }
 
 /// Something that runs proved programs.

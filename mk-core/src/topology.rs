@@ -1,6 +1,6 @@
 //! Where the ranks are, and what connects them.
 
-use crate::{Error, Limits, Node, Rank};
+use crate::{Error, Limits, Node, Rank, config};
 use serde::{Deserialize, Serialize};
 
 /// One server.
@@ -21,6 +21,13 @@ pub struct NodeSpec {
     /// The network that its NICs are on; nodes of one fabric reach each other.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fabric: String,
+}
+
+/// A topology file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopologyFile {
+    node: Vec<NodeSpec>,
 }
 
 /// Nodes, ranks, links and NICs. Ranks are numbered node by node.
@@ -57,7 +64,7 @@ impl Topology {
                 "choose a number of ranks in that range",
             ));
         }
-        if ranks % nodes != 0 {
+        if !ranks.is_multiple_of(nodes) {
             return Err(Error::input(
                 "ranks do not divide evenly over nodes",
                 format!("{ranks} ranks on {nodes} nodes"),
@@ -90,6 +97,15 @@ impl Topology {
                 "choose a number of ranks in that range",
             ));
         }
+        let nics: u64 = nodes.iter().map(|n| n.nics as u64).sum();
+        if nics > Limits::NICS {
+            return Err(Error::input(
+                "too many NICs",
+                format!("{nics} NICs"),
+                format!("at most {} in all", Limits::NICS),
+                "give each node the NICs that it has",
+            ));
+        }
         let (mut node_of, mut first, mut group_of, mut groups) = (Vec::new(), Vec::new(), Vec::new(), 0u32);
         for (i, node) in nodes.iter().enumerate() {
             let base = node_of.len();
@@ -100,6 +116,42 @@ impl Topology {
         let topology = Topology { nodes, node_of, first, group_of };
         topology.check_islands()?;
         Ok(topology)
+    }
+
+    /// A topology from TOML: one `[[node]]` for each server.
+    ///
+    /// ```
+    /// let topology = mk_core::Topology::from_toml(r#"
+    ///     [[node]]
+    ///     name = "left"              # for messages; may be left out
+    ///     ranks = 4
+    ///     nics = 2                   # 0 if left out
+    ///     fabric = "rail"            # nodes of one fabric reach each other
+    ///     nvlink = [[0, 1], [2, 3]]  # local ranks mapped into each other; all of them if left out
+    ///
+    ///     [[node]]
+    ///     ranks = 2
+    ///     nics = 2
+    ///     fabric = "rail"
+    /// "#)?;
+    /// assert_eq!(topology.size(), 6);
+    /// # Ok::<(), mk_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A key that is missing, unknown or given twice, or a value of another type, with its line; and as
+    /// [`Topology::new`].
+    pub fn from_toml(text: &str) -> Result<Topology, Error> {
+        let keys = "[[node]] tables with ranks and, if wanted, name, nics, fabric, nvlink";
+        Topology::new(config::from_toml::<TopologyFile>("topology", text, keys)?.node)
+    }
+
+    /// The topology as TOML.
+    ///
+    /// # Panics
+    /// Never: nodes have only numbers, names and lists.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(&TopologyFile { node: self.nodes.clone() }).expect("a list of flat tables is TOML")
     }
 
     /// Number of ranks.
@@ -257,5 +309,71 @@ impl World {
     /// Number of ranks.
     pub fn size(&self) -> u32 {
         self.topology.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topology_round_trips_through_toml() {
+        let node = |name: &str, ranks, nvlink| NodeSpec {
+            name: name.into(),
+            ranks,
+            nvlink,
+            nics: 2,
+            fabric: "rail \"0\"".into(),
+        };
+        let t =
+            Topology::new(vec![node("a", 5, None), node("", 4, Some(vec![vec![0, 1], vec![3]]))]).unwrap();
+        assert_eq!(Topology::from_toml(&t.to_toml()).unwrap(), t);
+        assert!(!t.mapped(Rank(7), Rank(8)) && t.mapped(Rank(5), Rank(6)));
+        assert_eq!(t.ranks().map(|r| t.nic_of(r).unwrap()).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn a_bad_topology_names_line_and_key() {
+        let two = "[[node]]\nranks = 2\nname = \"a\"\n\n[[node]]\nranks = 2\nname = \"b\"\n";
+        for (text, words) in [
+            ("", ["node", "missing"]),
+            ("[[node]]\n", ["ranks", "missing"]),
+            ("[[node]]\nranks = 0\n", ["0 ranks", "65536"]),
+            ("[[node]]\nranks = 8589934592\n", ["line 2", "ranks = 8589934592"]),
+            ("[[node]]\nranks = -1\n", ["line 2", "ranks = -1"]),
+            ("[[node]]\nranks = \"two\"\n", ["line 2", "ranks"]),
+            ("[[node]]\nranks = 4294967295\n[[node]]\nranks = 4294967295\n", ["8589934590 ranks", "65536"]),
+            (
+                "[[node]]\nranks = 2\nnics = 4294967295\n[[node]]\nranks = 2\nnics = 1\n",
+                ["4294967296 NICs", "NICs"],
+            ),
+            ("[[node]]\nranks = 2\nrank = 3\n", ["line 3", "rank = 3"]),
+            ("[[node]]\nranks = 2\nranks = 3\n", ["line 3", "ranks"]),
+            ("[[nodes]]\nranks = 2\n", ["line 1", "nodes"]),
+            ("[[node]]\nranks = 2\nnvlink = [[0, 2]]\n", ["local rank 2", "does not exist"]),
+            ("[[node]]\nranks = 2\nnvlink = [[0], [0]]\n", ["local rank 0", "twice"]),
+            ("[[node]]\nranks = 2\nnvlink = [[0]]\n", ["island", "rank 1"]),
+            (two, ["island", "'b'"]),
+            ("[[node]\nranks = 2\n", ["line 1", "[[node]"]),
+        ] {
+            let e = Topology::from_toml(text).expect_err(text).explain();
+            let said = format!("{} {} {} {}", e.message, e.given, e.allowed, e.hint);
+            assert!(words.iter().all(|w| said.contains(w)), "{text:?}: '{said}' does not say {words:?}");
+        }
+        let deep = format!("node = {}", "[".repeat(100_000));
+        assert!(Topology::from_toml(&deep).is_err());
+    }
+
+    #[test]
+    fn nodes_of_different_fabrics_are_islands() {
+        let node = |fabric: &str| NodeSpec {
+            name: String::new(),
+            ranks: 1,
+            nvlink: None,
+            nics: 1,
+            fabric: fabric.into(),
+        };
+        assert!(Topology::new(vec![node("x"), node("y")]).is_err());
+        assert!(Topology::new(vec![node("x"), node("x")]).is_ok());
     }
 }

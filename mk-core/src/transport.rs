@@ -69,5 +69,5 @@ pub trait Link {
     ///
     /// # Errors
     /// The bound was reached, or the link is down.
-    fn quiesce(&mut self, bound: std::time::Duration) -> Result<(), crate::Fault>;
+    fn quiesce(&mut self, bound: std::time::Duration) -> Result<(), crate::RunError>;
 }

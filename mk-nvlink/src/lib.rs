@@ -1,1 +1,7 @@
-//! Transport over peer-mapped memory inside a node.
+#![doc = include_str!("../README.md")]
+
+mod handlers;
+mod nvlink;
+
+pub use handlers::{Get, Put, PutSignal, ReducePut, Signal, Wait};
+pub use nvlink::NvLink;

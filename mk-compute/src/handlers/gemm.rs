@@ -1,0 +1,117 @@
+//! One tile of a matrix product.
+
+use crate::matmul::{Part, add_product};
+use mk_core::{
+    Access, ArgError, DType, Env, Handler, Mode, Phase, Proxy, Rect, RegionId, Spec, Step, Stream, Views,
+    Walk, device_args,
+};
+
+device_args! {
+    /// Arguments of [`Gemm`]: `c[c_row.., col..] = a[a_row.., ..k] * b[..k, col..]`, for `rows` x `cols` elements.
+    pub struct GemmArgs {
+        /// Left operand, `[.., k]`.
+        pub a: RegionId,
+        /// Right operand, `[k, ..]`.
+        pub b: RegionId,
+        /// Result.
+        pub c: RegionId,
+        /// Rows of the tile, 1..=128.
+        pub rows: u16,
+        /// Columns of the tile, 1..=256.
+        pub cols: u16,
+        /// First row in `a`.
+        pub a_row: u64,
+        /// First row in `c`.
+        pub c_row: u64,
+        /// First column in `b` and in `c`.
+        pub col: u64,
+        /// Elements of each sum; with 0 of them the tile is zeros.
+        pub k: u64,
+    }
+}
+
+/// One tile of a matrix product: bf16 or fp16 in and out, f32 between, one rounding at the end.
+///
+/// It loads in blocks of [`Gemm::BLOCK_K`] along K, so a wait can guard each block of a row block that is still
+/// arriving; it stores the tile as a whole.
+///
+/// The sum over one block is a chain in ascending order, and blocks are added in ascending order, in f32. So an element
+/// of C has the same bits whatever tile it is in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gemm;
+
+impl Gemm {
+    /// Elements of K in one block: 128 bytes of a row, the width of the widest shared-memory swizzle.
+    pub const BLOCK_K: u64 = 64;
+    /// Most rows of a tile: 64 for each of two math warpgroups.
+    pub const ROWS: u64 = 128;
+    /// Most columns of a tile: the widest wgmma.
+    pub const COLS: u64 = 256;
+
+    fn check(a: &GemmArgs, env: &Env<'_>) -> Result<(), ArgError> {
+        let [ra, rb, rc] = [env.region(a.a)?, env.region(a.b)?, env.region(a.c)?];
+        let dtype = ra.dtype;
+        if !matches!(dtype, DType::Bf16 | DType::F16) || rb.dtype != dtype || rc.dtype != dtype {
+            return Err(ArgError::new(format!(
+                "'{}' holds {}, '{}' {}, '{}' {}: all three must hold bf16, or all fp16; cast first",
+                ra.name, dtype, rb.name, rb.dtype, rc.name, rc.dtype
+            )));
+        }
+        if !(1..=Gemm::ROWS).contains(&u64::from(a.rows)) || !(1..=Gemm::COLS).contains(&u64::from(a.cols)) {
+            return Err(ArgError::new(format!(
+                "a tile of {} x {}: 1..={} rows and 1..={} columns are allowed",
+                a.rows,
+                a.cols,
+                Gemm::ROWS,
+                Gemm::COLS
+            )));
+        }
+        if a.k.div_ceil(Gemm::BLOCK_K) > u64::from(u32::MAX) {
+            return Err(ArgError::new(format!("k is {}: at most 2^38 - 64 is allowed", a.k)));
+        }
+        Ok(())
+    }
+}
+
+impl Handler for Gemm {
+    type Args = GemmArgs;
+    const NAME: &'static str = "gemm";
+    const VERSION: u32 = 1;
+    const STREAM: Stream = Stream::Compute;
+
+    fn spec(&self, a: &GemmArgs, env: &Env<'_>) -> Result<Spec, ArgError> {
+        Gemm::check(a, env)?;
+        let (rows, cols) = (u64::from(a.rows), u64::from(a.cols));
+        let mut spec = Spec::new(a.k.div_ceil(Gemm::BLOCK_K) as u32);
+        let access = |region, rect, mode, at, walk| Access {
+            region,
+            rank: env.rank,
+            rect,
+            mode,
+            at,
+            walk,
+            proxy: Proxy::Async,
+        };
+        let (ra, rb) = (Rect::new(a.a_row, 0, rows, a.k), Rect::new(0, a.col, a.k, cols));
+        let rc = Rect::new(a.c_row, a.col, rows, cols);
+        spec.touch(env, access(a.a, ra, Mode::Read, Phase::Load, Walk::Cols(Gemm::BLOCK_K)))?;
+        spec.touch(env, access(a.b, rb, Mode::Read, Phase::Load, Walk::Rows(Gemm::BLOCK_K)))?;
+        spec.touch(env, access(a.c, rc, Mode::Write, Phase::Store, Walk::Whole))?;
+        // rows * cols * k < 2^16 * 2^38: no overflow.
+        spec.work.tensor_flops = 2 * rows * cols * a.k;
+        Ok(spec)
+    }
+
+    fn model(&self, _: &GemmArgs, _: Step, views: &mut Views<'_>) {
+        let (m, k, n) = (views.get(0).rows, views.get(0).cols, views.get(2).cols);
+        let (a, b) = (views.load_f32(0), views.load_f32(1));
+        let mut c = vec![0.0; m * n];
+        for from in (0..k).step_by(Gemm::BLOCK_K as usize) {
+            let slice = (k - from).min(Gemm::BLOCK_K as usize);
+            let a = Part { values: &a[from..], stride: k };
+            let b = Part { values: &b[from * n..], stride: n };
+            add_product(m, n, slice, a, b, &mut c);
+        }
+        views.store_f32(2, &c);
+    }
+}

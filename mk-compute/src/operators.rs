@@ -1,0 +1,8 @@
+//! Operators: each plans a [`Program`](mk_core::Program).
+
+mod all_gather_gemm;
+mod shard;
+mod slices;
+
+pub use all_gather_gemm::{AllGatherGemm, Plan};
+pub use shard::shard;

@@ -1,0 +1,78 @@
+//! The transport: which pairs it serves, with what, at what cost.
+
+use crate::handlers;
+use mk_core::{Caps, CommOp, Error, HandlerRef, Hardware, LinkModel, Port, Rank, Topology, Transport};
+
+/// What every mapped pair can do.
+const MAPPED: Caps = Caps::PUT
+    .union(Caps::GET)
+    .union(Caps::SIGNAL)
+    .union(Caps::ATOMIC_ADD)
+    .union(Caps::REDUCE)
+    .union(Caps::ORDERED);
+
+/// Peer-mapped memory: loads, stores and atomics go straight to the peer's HBM.
+///
+/// ```
+/// use mk_core::{Caps, Rank, Registry, World};
+/// use mk_nvlink::NvLink;
+///
+/// let registry = Registry::builder().transport(NvLink::new()).build(&World::local(2)?)?;
+/// let route = registry.route(Rank(0), Rank(1), Caps::PUT | Caps::ATOMIC_ADD)?;
+/// assert_eq!(route.transport(), "nvlink");
+/// # Ok::<(), mk_core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NvLink {
+    multicast: bool,
+}
+
+impl NvLink {
+    /// Without multicast.
+    pub fn new() -> NvLink {
+        NvLink::default()
+    }
+
+    /// Whether to offer [`Caps::MULTICAST`]. Off unless asked for: binding a multicast object can fail on one rank
+    /// while the others wait for it.
+    #[must_use]
+    pub fn multicast(self, on: bool) -> NvLink {
+        NvLink { multicast: on }
+    }
+
+    fn offered(&self) -> Caps {
+        if self.multicast { MAPPED | Caps::MULTICAST } else { MAPPED }
+    }
+}
+
+impl Transport for NvLink {
+    fn name(&self) -> &'static str {
+        "nvlink"
+    }
+
+    /// All that it was asked to offer. Planning and simulating need no driver, so none is looked for here.
+    fn probe(&self) -> Result<Caps, Error> {
+        Ok(self.offered())
+    }
+
+    fn caps(&self, topology: &Topology, from: Rank, to: Rank) -> Caps {
+        let in_world = [from, to].iter().all(|&r| u32::from(r.0) < topology.size());
+        if in_world && topology.mapped(from, to) { self.offered() } else { Caps::empty() }
+    }
+
+    /// All that leaves a GPU shares its egress, all that arrives at one its ingress: the switch between them is
+    /// not a bottleneck.
+    fn link(&self, _: &Topology, hardware: &Hardware, from: Rank, to: Rank) -> LinkModel {
+        let port = |id| Port { id, gb_per_s: hardware.nvlink_gb_per_s };
+        LinkModel {
+            latency_ns: hardware.nvlink_latency_ns,
+            egress: port(2 * u32::from(from.0)),
+            ingress: port(2 * u32::from(to.0) + 1),
+            ordered: true,
+        }
+    }
+
+    fn handlers(&self) -> Vec<(CommOp, HandlerRef)> {
+        handlers::all()
+    }
+}

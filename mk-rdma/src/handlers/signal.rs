@@ -1,0 +1,22 @@
+//! Signal.
+
+use mk_core::{ArgError, Carrier, Env, Handler, Spec, Step, Stream, SyncArgs, Views, sync_spec};
+
+/// Raises `Set` words on a peer and touches no other memory: what it raises, and after what, stands in its posts and
+/// waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signal;
+
+impl Handler for Signal {
+    type Args = SyncArgs;
+    const NAME: &'static str = "rdma.signal";
+    const VERSION: u32 = 1;
+    const STREAM: Stream = Stream::Comm;
+    const CARRIER: Carrier = Carrier::Transport;
+
+    fn spec(&self, a: &SyncArgs, env: &Env<'_>) -> Result<Spec, ArgError> {
+        sync_spec(a, env)
+    }
+
+    fn model(&self, _: &SyncArgs, _: Step, _: &mut Views<'_>) {}
+}
