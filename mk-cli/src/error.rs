@@ -1,0 +1,178 @@
+//! How a command ends: exit codes, and what is said of a failure.
+
+use crate::args::Args;
+use clap::CommandFactory as _;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use mk_core::{Error, Explanation, Fault, Reason, RunError};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// How a command ended. Interrupted, a process ends by its signal, which a shell shows as 130.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exit {
+    /// 0: it did what was asked.
+    Success = 0,
+    /// 1: a fault of this program.
+    Internal = 1,
+    /// 2: the input or the usage is wrong.
+    Input = 2,
+    /// 3: a proof or a comparison with the reference failed.
+    Wrong = 3,
+    /// 4: a run ended in a fault: a time-out, a lost peer, a NIC.
+    Fault = 4,
+    /// 5: hardware or a library is missing.
+    Missing = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// Boxed: failures are rare, results are not.
+    pub(crate) says: Box<Explanation>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, says: Explanation) -> Failure {
+        Failure { exit, says: Box::new(says) }
+    }
+
+    /// A file that cannot be used.
+    pub(crate) fn file(path: &std::path::Path, message: impl ToString, hint: impl Into<String>) -> Failure {
+        Error::File { path: path.display().to_string(), message: message.to_string(), hint: hint.into() }.into()
+    }
+
+    /// Puts the name of a file before the message.
+    pub(crate) fn of_file(mut self, path: &std::path::Path) -> Failure {
+        self.says.message = format!("{}: {}", path.display(), self.says.message);
+        self
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        let exit = if matches!(e, Error::NotProved { .. }) { Exit::Wrong } else { Exit::Input };
+        let mut says = e.explain();
+        if let Error::NotProved { finding, .. } = &e {
+            says.message = format!("{:?} ({:?}): {}", finding.verdict, finding.kind, says.message);
+        }
+        Failure::new(exit, says)
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(e: RunError) -> Failure {
+        match e {
+            RunError::Input(e) => e.into(),
+            RunError::Fault(fault) => fault.into(),
+            other => Failure::new(Exit::Internal, internal(other.to_string())),
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Failure {
+        let (exit, hint) = match &fault.reason {
+            Reason::Timeout(_) => (Exit::Fault, "raise --timeout-ms, or look at --faults"),
+            Reason::PeerLost(_) | Reason::Nic { .. } => {
+                (Exit::Fault, "look at that rank first: the others only report it")
+            }
+            _ => (Exit::Wrong, "a proved program does not do this: please report it with its --schedule-seed"),
+        };
+        let says = Explanation {
+            kind: "fault",
+            message: fault.to_string(),
+            given: format!("{}, epoch {}", fault.rank, fault.epoch),
+            allowed: String::new(),
+            hint: hint.into(),
+        };
+        Failure::new(exit, says)
+    }
+}
+
+/// What is said of a fault of this program.
+pub(crate) fn internal(message: String) -> Explanation {
+    Explanation {
+        kind: "internal",
+        message,
+        given: String::new(),
+        allowed: String::new(),
+        hint: "this is a fault of mk: please report it with the command line".into(),
+    }
+}
+
+/// What is wrong with a command line.
+pub(crate) fn usage(e: &clap::Error, args: &[OsString]) -> Failure {
+    let path = command_path(args);
+    let name = path.iter().map(clap::Command::get_name).collect::<Vec<_>>().join(" ");
+    let context = |kind| e.get(kind).map(words).unwrap_or_default();
+    let mut says = Explanation {
+        kind: "usage",
+        message: message(e),
+        given: context(ContextKind::InvalidValue),
+        allowed: context(ContextKind::ValidValue),
+        hint: format!("see `{name} --help`"),
+    };
+    match e.kind() {
+        ErrorKind::InvalidSubcommand
+        | ErrorKind::MissingSubcommand
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let last = path.last().map(|c| (c.get_name(), subcommands(c)));
+            let (parent, allowed) = last.unwrap_or_default();
+            let what = if parent == "mk" { "command" } else { "operator" };
+            says.given = context(ContextKind::InvalidSubcommand);
+            let lack = if says.given.is_empty() { "no" } else { "unknown" };
+            (says.message, says.allowed) = (format!("{lack} {what}"), allowed);
+        }
+        ErrorKind::UnknownArgument => {
+            says.given = context(ContextKind::InvalidArg);
+            says.message = "unknown option".into();
+            let near = context(ContextKind::SuggestedArg);
+            if !near.is_empty() {
+                says.hint = format!("did you mean {near}? See `{name} --help`");
+            }
+        }
+        ErrorKind::MissingRequiredArgument => says.allowed = context(ContextKind::InvalidArg),
+        ErrorKind::ArgumentConflict => {
+            says.given = context(ContextKind::InvalidArg);
+            says.message = format!("{} cannot be used with {}", says.given, context(ContextKind::PriorArg));
+        }
+        _ => {}
+    }
+    Failure::new(Exit::Input, says)
+}
+
+/// The first line of what clap says, without its `error: `.
+fn message(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).trim_end_matches(':').to_string()
+}
+
+fn words(value: &ContextValue) -> String {
+    match value {
+        ContextValue::Strings(v) => v.join(", "),
+        ContextValue::StyledStrs(v) => v.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+/// The command and the subcommands that the arguments name.
+fn command_path(args: &[OsString]) -> Vec<clap::Command> {
+    let mut path = vec![Args::command()];
+    for arg in args.iter().skip(1).filter_map(|a| a.to_str()).filter(|a| !a.starts_with('-')) {
+        let Some(next) = path.last().and_then(|c| c.find_subcommand(arg)).cloned() else { break };
+        path.push(next);
+    }
+    path
+}
+
+fn subcommands(command: &clap::Command) -> String {
+    command.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>().join(", ")
+}
