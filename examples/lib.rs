@@ -1,1 +1,11 @@
-//! One file a lesson, numbered: see the examples of this package.
+//! One file a lesson, numbered. Each runs by itself:
+//!
+//! ```text
+//! cargo run -p examples --example 01_all_gather_gemm
+//! ```
+//!
+//! | lesson | what it shows |
+//! |---|---|
+//! | `01_all_gather_gemm` | plan, prove and run a fused operator on four simulated GPUs |
+//! | `02_your_own_handler` | an operation of your own: one file and one `handler` call |
+//! | `03_your_own_transport` | a transport of your own: one file and one `transport` call |

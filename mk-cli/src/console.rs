@@ -32,7 +32,7 @@ impl<'a> Console<'a> {
     /// A line for people. Nothing where JSON was asked for.
     pub(crate) fn say(&mut self, what: &str, text: impl AsRef<str>) {
         if !self.json {
-            let _ = writeln!(self.out, "{what:<10} {}", text.as_ref());
+            let _ = writeln!(self.out, "{what}: {}", text.as_ref());
         }
     }
 

@@ -532,3 +532,52 @@ fn a_program_that_was_tampered_with_is_refuted() {
         refuted(program, &registry, kind, &[]);
     }
 }
+
+#[test]
+fn a_peer_reads_the_callers_tensor_only_while_its_rank_runs() {
+    for (asked, told) in [(true, true), (false, true), (true, false)] {
+        let mut k = Kit::new(2);
+        let shared = Region::new("x", RegionKind::Heap, Io::Input, DType::F32, Shape::Uniform([SIDE, SIDE]));
+        let (x, out) = (k.region(shared), k.output("out", 1));
+        let ready = k.sync("nvlink.signal", "ready", 0, 0, 1);
+        let pull = k.copy("nvlink.get", LANE[0], "pull", 1, x, out, 0, 1);
+        let end = k.sync("nvlink.wait", "end", 0, 1, 0);
+        if asked {
+            k.b.edge(&[ready], pull).unwrap();
+        }
+        if told {
+            let s = k.b.signal("read", SignalKind::Add, 1).unwrap();
+            k.b.post(pull, PostTo::loaded(Rank(0), s, 0)).unwrap();
+            k.b.wait(end, WaitFor::all(s, 0)).unwrap();
+        }
+        if asked && told {
+            k.proved();
+        } else {
+            let finding = k.refuted(Kind::OutsideRun, &["pull"]);
+            assert!(finding.detail.contains(if asked { "ended" } else { "started" }), "{finding}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_writes_an_output_is_waited_for() {
+    for waited in [true, false] {
+        let mut k = Kit::new(3);
+        let shape = Shape::PerRank(vec![[SIDE, SIDE], [0, 0], [0, 0]]);
+        let x = k.input("x");
+        let out = k.region(Region::new("out", RegionKind::Heap, Io::Output, DType::F32, shape));
+        let [ready, end] = [k.sync("nvlink.signal", "ready", 0, 0, 1), k.sync("nvlink.wait", "end", 0, 1, 0)];
+        let push = k.put("push", 1, x, out, 0);
+        // Both ways go through rank 2.
+        let [there, back] = [k.sync("nvlink.signal", "there", 2, 0, 1), k.sync("nvlink.signal", "back", 2, 1, 0)];
+        for (from, to) in [(ready, there), (there, push), (push, back)] {
+            k.b.edge(&[from], to).unwrap();
+        }
+        if waited {
+            k.b.edge(&[back], end).unwrap();
+            k.proved();
+        } else {
+            k.refuted(Kind::OutsideRun, &["push"]);
+        }
+    }
+}

@@ -14,5 +14,6 @@
 
 pub mod brute;
 pub mod kit;
+pub mod mutate;
 pub mod pool;
 pub mod toy;

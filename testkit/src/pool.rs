@@ -188,8 +188,7 @@ pub fn reduce_chain(ranks: u16) -> Result<Case, Error> {
         let last = r + 1 == ranks;
         k.done(add, if last { 0 } else { r + 1 }, turn, u64::from(last))?;
         if r > 0 {
-            let own = k.map((r, 0), "own", (x, 0, 0), (y, 0, 0), [1, UNIT])?;
-            let _ = own;
+            k.map((r, 0), "own", (x, 0, 0), (y, 0, 0), [1, UNIT])?;
         }
     }
     let take = k.map((0, 0), "take", (sum, 0, 0), (y, 0, 0), [1, UNIT])?;
@@ -336,6 +335,31 @@ pub fn blocks(blocks: u32, every: u16, walked: bool) -> Result<Case, Error> {
     k.finish()
 }
 
+/// Messages to the next rank, each with an arrival word and a credit of `depth` epochs of its own.
+///
+/// # Errors
+/// A world that does not exist.
+pub fn credits(ranks: u16, messages: u32, depth: u32) -> Result<Case, Error> {
+    let mut k = Kit::new(format!("credits({ranks}, {messages}, {depth})"), 1, ranks.into())?;
+    let x = k.input("x", messages.into(), UNIT.into())?;
+    let inbox = k.heap("inbox", messages.into(), UNIT.into(), depth)?;
+    let y = k.output("y", messages.into(), UNIT.into())?;
+    let arrival = k.adds("arrival", messages.into())?;
+    let credit = k.adds("credit", messages.into())?;
+    for r in 0..ranks {
+        let (next, before) = ((r + 1) % ranks, (r + ranks - 1) % ranks);
+        for m in 0..messages {
+            let put = k.copy("near.put", (r, 0), &format!("put {m}"), next, (x, m, 0), (inbox, m, 0), [1, UNIT], 1)?;
+            k.wait(put, WaitFor::all(credit, m.into()).lag(depth as u8))?;
+            k.done(put, next, arrival, m.into())?;
+            let map = k.map((r, 0), &format!("use {m}"), (inbox, m, 0), (y, m, 0), [1, UNIT])?;
+            k.wait(map, WaitFor::all(arrival, m.into()))?;
+            k.loaded(map, before, credit, m.into())?;
+        }
+    }
+    k.finish()
+}
+
 /// All of them, for several sizes each.
 ///
 /// # Errors
@@ -365,6 +389,11 @@ pub fn all() -> Result<Vec<Case>, Error> {
     for (chunks, n) in [(2, 1), (3, 1), (4, 2), (5, 3)] {
         cases.push(slots(chunks, n, 1)?);
         cases.push(slots(chunks, n, 2)?);
+    }
+    for ranks in [2, 3] {
+        for (messages, depth) in [(2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (2, 3), (3, 3)] {
+            cases.push(credits(ranks, messages, depth)?);
+        }
     }
     for (n, every) in [(2, 1), (3, 1), (4, 2), (5, 2)] {
         cases.push(blocks(n, every, false)?);

@@ -3,7 +3,7 @@
 use super::report::{Findings, refuted};
 use super::{Finding, FindingKind as Kind};
 use crate::{
-    Access, Caps, Carrier, Env, Hardware, Io, Mode, Phase, Post, PostAt, Program, Queue, Rank, Rect, RegionKind,
+    Access, Caps, Carrier, Env, Hardware, Io, Mode, Phase, Post, PostAt, Program, Queue, Rank, Rect, Region, RegionKind,
     Registry, SignalKind, Spec, Task, TaskId, Wait, WaitAt, Walk,
 };
 
@@ -40,7 +40,7 @@ pub(super) struct Facts<'a> {
     /// Posts that each word receives in an epoch: `rank * words + word`.
     pub(super) totals: Vec<u32>,
     pub(super) writers: Vec<Writer>,
-    /// Accesses of each region that is not a pure input, by rank.
+    /// Accesses by region and rank; none of regions that are only read, and by their own rank only.
     pub(super) items: Vec<Vec<Vec<Item>>>,
     pub(super) accesses: u64,
     /// Whether any wait is for a prefix.
@@ -75,7 +75,7 @@ impl<'a> Facts<'a> {
             items: program
                 .regions
                 .iter()
-                .map(|r| if r.io == Io::Input { Vec::new() } else { vec![Vec::new(); program.ranks as usize] })
+                .map(|r| if only_read_at_home(r) { Vec::new() } else { vec![Vec::new(); program.ranks as usize] })
                 .collect(),
             accesses: 0,
             prefixes: false,
@@ -424,6 +424,11 @@ impl<'a> Facts<'a> {
         let detail = format!("{name} {text}");
         refuted(kind, vec![name], detail)
     }
+}
+
+/// A region that nobody writes and no peer reaches: whatever happens to it is in order.
+fn only_read_at_home(r: &Region) -> bool {
+    r.io == Io::Input && r.kind == RegionKind::Bound
 }
 
 /// Whether two accesses of one task conflict: they overlap, one writes, and the task's own order does not tell which

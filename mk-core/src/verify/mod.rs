@@ -65,6 +65,8 @@ pub enum FindingKind {
     Unwritten,
     /// A read of scratch memory that nobody has written in the same epoch.
     Stale,
+    /// A peer touches a region of the caller's while its own rank may not be running.
+    OutsideRun,
     /// More lanes than can be resident.
     Lanes,
     /// The budget was used up.
@@ -112,6 +114,9 @@ impl Finding {
             FindingKind::WrittenTwice => "let one task write each output element",
             FindingKind::Unwritten => "add the missing tiles",
             FindingKind::Stale => "write it first in the same epoch, or make the region InOut",
+            FindingKind::OutsideRun => {
+                "let the peer wait for a post of the region's rank first, and let that rank wait for the peer's post"
+            }
             FindingKind::Lanes => "use as many lanes as there are SMs, less what other kernels need",
             FindingKind::Budget => "use fewer hops between a write and its readers: let readers wait for the writer itself",
         }

@@ -99,6 +99,10 @@ pub(super) struct Order<'f, 'p> {
     /// Waits of each rank of the earlier run, for the run boundary; built when first needed.
     rank_waits: Option<Vec<Vec<Goal>>>,
     memo: HashMap<(Source, Rank, u8, Goal), Answer>,
+    /// Words that each rank waits for in the same epoch, and how many posts of them at most.
+    waited: Option<HashMap<(Rank, u32), u32>>,
+    memo_of_ends: HashMap<(Source, Rank), Answer>,
+    memo_of_starts: HashMap<(Goal, Rank), Answer>,
     budget: u64,
 }
 
@@ -128,6 +132,9 @@ impl<'f, 'p> Order<'f, 'p> {
             map,
             rank_waits: None,
             memo: HashMap::new(),
+            waited: None,
+            memo_of_ends: HashMap::new(),
+            memo_of_starts: HashMap::new(),
             // Programs that need more than this have no discipline that a person could follow either.
             budget: 4_000_000 + 256 * tasks as u64,
         }
@@ -158,6 +165,94 @@ impl<'f, 'p> Order<'f, 'p> {
         }
         let guards: Vec<Goal> = tb.waits().flat_map(|w| guard_goals(w, rb, guarding(w, b, block), epochs)).collect();
         self.search(&sources, ra, guards, rb, epochs)
+    }
+
+    /// Whether `owner` learns of `a`, an access of another rank to its memory, before its own run ends.
+    pub(super) fn before_end(&mut self, a: &Item, owner: Rank) -> Answer {
+        let facts = self.later;
+        let (rank, task) = (facts.rank_of[a.task.index()], facts.program.task(a.task));
+        let mut sources = Vec::new();
+        for p in task.posts() {
+            if let Some(from) = covered_from(p, a, facts.blocks[a.task.index()]) {
+                self.sources(a.task, p, from, &mut sources);
+            }
+        }
+        let waited = self.waited.get_or_insert_with(|| waited(facts));
+        let hit = |s: &Source| {
+            let upto = |word| waited.get(&(owner, word)).is_some_and(|&upto| s.ordinal == 0 || s.ordinal <= upto);
+            s.rank == owner && (s.lo..s.hi).any(upto)
+        };
+        if sources.iter().any(hit) {
+            return Answer::Ordered;
+        }
+        let mut answer = Answer::Unordered;
+        for s in sources {
+            let found = match self.memo_of_ends.get(&(s, owner)) {
+                Some(found) => *found,
+                None => {
+                    let waits = self.rank_waits.get_or_insert_with(|| rank_waits(facts));
+                    let goals: Vec<Goal> = waits[owner.index()].iter().filter(|g| g.left == 0).copied().collect();
+                    let found = self.search_all(&[s], rank, &goals, owner, 0);
+                    self.memo_of_ends.insert((s, owner), found);
+                    found
+                }
+            };
+            match found {
+                Answer::Ordered => return found,
+                Answer::Unknown => answer = found,
+                Answer::Unordered => {}
+            }
+        }
+        answer
+    }
+
+    /// Whether `b`, an access of another rank to `owner`'s memory, begins only after `owner`'s own run has begun.
+    pub(super) fn after_start(&mut self, b: &Item, owner: Rank) -> Answer {
+        let facts = self.later;
+        let (rank, task) = (facts.rank_of[b.task.index()], facts.program.task(b.task));
+        let block = first_block(b, &b.rect);
+        let guards: Vec<Goal> =
+            task.waits().flat_map(|w| guard_goals(w, rank, guarding(w, b, block), 0)).collect();
+        let mut answer = Answer::Unordered;
+        for goal in guards {
+            let found = match self.memo_of_starts.get(&(goal, owner)) {
+                Some(found) => *found,
+                None => {
+                    let found = self.posted_by(goal, owner);
+                    self.memo_of_starts.insert((goal, owner), found);
+                    found
+                }
+            };
+            match found {
+                Answer::Ordered => return found,
+                Answer::Unknown => answer = found,
+                Answer::Unordered => {}
+            }
+        }
+        answer
+    }
+
+    /// Whether a task of `owner` is among those that a goal needs, directly or not.
+    fn posted_by(&mut self, goal: Goal, owner: Rank) -> Answer {
+        self.need_posters();
+        let facts = self.later;
+        let mut search = Search { seen: HashSet::new(), ranks: HashSet::new(), open: Vec::new() };
+        search.goal(goal);
+        while let Some(goal) = search.open.pop() {
+            let at = facts.at(goal.rank, goal.word);
+            let count = (goal.upto as usize).min(facts.totals[at] as usize);
+            for i in 0..count {
+                let Some(budget) = self.budget.checked_sub(1) else { return Answer::Unknown };
+                self.budget = budget;
+                let poster = self.posters(false).of(at)[i];
+                let rank = facts.rank_of[poster.task.index()];
+                if rank == owner {
+                    return Answer::Ordered;
+                }
+                post_guards(facts, poster, rank, 0).into_iter().for_each(|g| search.goal(g));
+            }
+        }
+        Answer::Unordered
     }
 
     /// Whether poster `y`'s post to a word (in the earlier run) arrives before poster `x` posts there in the next.
@@ -395,6 +490,20 @@ impl Source {
     fn meets(&self, g: &Goal) -> bool {
         g.rank == self.rank && (self.lo..self.hi).contains(&g.word) && (self.ordinal == 0 || self.ordinal <= g.upto)
     }
+}
+
+/// The words that each rank waits for in the same epoch, and how many posts of them at most.
+fn waited(facts: &Facts<'_>) -> HashMap<(Rank, u32), u32> {
+    let mut waited = HashMap::new();
+    for (i, task) in facts.program.tasks.iter().enumerate() {
+        for w in task.waits().filter(|w| w.lag() == 0) {
+            for word in w.words() {
+                let upto = waited.entry((facts.rank_of[i], word)).or_insert(w.upto);
+                *upto = w.upto.max(*upto);
+            }
+        }
+    }
+    waited
 }
 
 /// All waits of each rank, once; `left` holds the lag.

@@ -5,7 +5,7 @@ use super::order::{Answer, Order};
 use super::overlap::Overlap;
 use super::report::{Findings, refuted, unproved};
 use super::{Finding, FindingKind as Kind};
-use crate::{Io, Mode, Program, Rank, Rect, Region};
+use crate::{Io, Mode, Program, Rank, Rect, Region, RegionKind};
 
 /// Checks one program; returns the number of overlapping pairs that are ordered.
 pub(super) fn check(facts: &Facts<'_>, findings: &mut Findings) -> u64 {
@@ -15,6 +15,7 @@ pub(super) fn check(facts: &Facts<'_>, findings: &mut Findings) -> u64 {
             let place = Place { region, rank: Rank(rank as u16) };
             let before = findings.0.len();
             check.bucket(place, items, findings);
+            check.callers(place, items, findings);
             if region.io == Io::Output && findings.0.len() == before {
                 check_covered(place, items, findings);
             }
@@ -88,6 +89,36 @@ impl Check<'_, '_> {
             }
             if findings.full() {
                 return;
+            }
+        }
+    }
+
+    /// What the caller sees of a region, peers may touch only while its own rank runs: after it has started, for the
+    /// caller fills inputs before; and noticed before it ends, for the caller reads outputs after.
+    fn callers(&mut self, place: Place<'_>, items: &[Item], findings: &mut Findings) {
+        if place.region.io == Io::Scratch || place.region.kind == RegionKind::Bound {
+            return;
+        }
+        for item in items.iter().filter(|i| self.facts.rank_of[i.task.index()] != place.rank) {
+            for (when, answer) in [
+                ("before that rank has started its run", self.order.after_start(item, place.rank)),
+                ("after that rank has ended its run", self.order.before_end(item, place.rank)),
+            ] {
+                match answer {
+                    Answer::Ordered => {}
+                    Answer::Unknown => findings.push(self.unknown(item, item)),
+                    Answer::Unordered => {
+                        let name = self.facts.program.task_name(item.task);
+                        let detail = format!(
+                            "{name} may touch {} of '{}' on {} {when}: it is the caller's then",
+                            item.rect, place.region.name, place.rank
+                        );
+                        findings.push(refuted(Kind::OutsideRun, vec![name], detail));
+                    }
+                }
+                if findings.full() {
+                    return;
+                }
             }
         }
     }

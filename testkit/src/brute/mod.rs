@@ -27,7 +27,7 @@ use mk_core::{Program, Registry};
 /// How far to look.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Epochs to run, 1 to 4.
+    /// Epochs to run.
     pub epochs: u64,
     /// States of the search beyond which the answer is [`Outcome::TooLarge`].
     pub states: usize,
@@ -49,6 +49,16 @@ pub enum Search {
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds { epochs: 3, states: 200_000, actions: 20_000, search: Search::Reduced }
+    }
+}
+
+impl Bounds {
+    /// Enough epochs for this program: one more than its deepest credit or rotating region, 3 to 6.
+    pub fn fitting(program: &Program) -> Bounds {
+        let lags = program.tasks.iter().flat_map(|t| t.waits()).map(|w| u64::from(w.lag()));
+        let depths = program.regions.iter().map(|r| u64::from(r.depth));
+        let epochs = 1 + lags.chain(depths).max().unwrap_or(1);
+        Bounds { epochs: epochs.clamp(3, 6), ..Bounds::default() }
     }
 }
 

@@ -1,0 +1,7 @@
+//! The commands.
+
+pub(crate) mod plan;
+mod problem;
+pub(crate) mod run;
+mod simulate;
+pub(crate) mod verify;

@@ -1,0 +1,174 @@
+//! `mk run`: plans, proves, runs and checks.
+
+use super::problem::{Files, Planned, Product, gather, shards};
+use super::simulate::{Simulated, simulate};
+use super::verify::{ProofResult, proof_text};
+use crate::args::{Backend, DataArgs, ExecutionArgs, RunAgGemm};
+use crate::check::{Summary, Worst, product as compare};
+use crate::console::Console;
+use crate::error::{Exit, Failure, internal};
+use crate::{memory, tensors};
+use mk_core::{Bindings, Tensor, Verified};
+use serde::Serialize;
+use std::time::Instant;
+
+/// Operations up to which a result is compared without being asked: a few seconds.
+const CHECK_FLOPS: u128 = 10_000_000_000;
+
+#[derive(Serialize)]
+struct RunResult<'a> {
+    command: &'static str,
+    operator: &'static str,
+    backend: &'static str,
+    m: u64,
+    n: u64,
+    k: u64,
+    dtype: String,
+    plan: &'a Planned,
+    proof: ProofResult,
+    simulated: &'a Simulated,
+    /// Of C; `None` where only time was simulated.
+    result: Option<Summary>,
+    /// The element furthest from the f64 reference; `None` where it was not compared, or has no element.
+    worst: Option<Worst>,
+    /// Whether C was compared with the f64 reference.
+    checked: bool,
+    out: Option<String>,
+    trace: Option<String>,
+    /// Seconds that this command took.
+    seconds: f64,
+}
+
+/// `mk run ag-gemm`.
+pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(), Failure> {
+    let start = Instant::now();
+    check_targets(&args.data, &args.execution)?;
+    if args.execution.backend == Backend::Auto {
+        console.note("backend auto: the simulator");
+    }
+    let files = Files::read(&args.data)?;
+    let product = Product::new(&args.problem, &args.world, &files)?;
+    let checked = !args.execution.timing && wants_check(&args.data, product.flops());
+    if !args.execution.timing {
+        check_memory(&product, checked)?;
+    }
+    let program = {
+        let _step = console.step("planning");
+        product.plan()?
+    };
+    let planned = Planned::of(&product, &program)?;
+    console.say("planned", planned.text());
+    let verified = {
+        let _step = console.step("proving");
+        program.verify(&product.registry, &product.hardware)?
+    };
+    console.say("proved", proof_text(&verified.proof()));
+    let done = execute(args, &product, &verified, files, checked, console)?;
+    let path = |p: &Option<std::path::PathBuf>| p.as_ref().map(|p| p.display().to_string());
+    console.object(&RunResult {
+        command: "run",
+        operator: "ag-gemm",
+        backend: "sim",
+        m: product.m,
+        n: product.n,
+        k: product.k,
+        dtype: product.dtype.to_string(),
+        plan: &planned,
+        proof: verified.proof().into(),
+        simulated: &done.simulated,
+        result: done.summary,
+        worst: done.worst,
+        checked,
+        out: path(&args.data.out),
+        trace: path(&args.execution.trace),
+        seconds: start.elapsed().as_secs_f64(),
+    });
+    Ok(())
+}
+
+struct Done {
+    simulated: Simulated,
+    summary: Option<Summary>,
+    worst: Option<Worst>,
+}
+
+fn execute(
+    args: &RunAgGemm,
+    product: &Product,
+    verified: &Verified,
+    files: Files,
+    checked: bool,
+    console: &mut Console<'_>,
+) -> Result<Done, Failure> {
+    if args.execution.timing {
+        let (simulated, _) = run(args, product, verified, &Bindings::new(), console)?;
+        return Ok(Done { simulated, summary: None, worst: None });
+    }
+    let [a, b] = product.operands(files, args.data.seed);
+    let bindings = shards(product, &a, &b);
+    let (simulated, outputs) = run(args, product, verified, &bindings, console)?;
+    let c = gather(product, &outputs).ok_or_else(|| {
+        Failure::new(Exit::Internal, internal("the run gave back no C, or one of another shape".into()))
+    })?;
+    let summary = Summary::of(&c);
+    console.say("C", format!("{} x {} {}, {}", c.rows, c.cols, c.dtype, summary.text()));
+    let worst = if checked { check(&a, &b, &c, console)? } else { None };
+    if let Some(out) = &args.data.out {
+        tensors::write(out, &c)?;
+        console.say("wrote", out.display().to_string());
+    }
+    Ok(Done { simulated, summary: Some(summary), worst })
+}
+
+fn run(
+    args: &RunAgGemm,
+    product: &Product,
+    verified: &Verified,
+    bindings: &Bindings,
+    console: &mut Console<'_>,
+) -> Result<(Simulated, Bindings), Failure> {
+    let (simulated, outputs) = {
+        let _step = console.step(format!("simulating {} tasks", verified.program().tasks.len()));
+        simulate(product, verified, bindings, &args.execution)?
+    };
+    console.say("simulated", simulated.text(&product.hardware.name));
+    if let Some(trace) = &args.execution.trace {
+        console.say("trace", format!("{}: open it in https://ui.perfetto.dev", trace.display()));
+    }
+    Ok((simulated, outputs))
+}
+
+fn check(a: &Tensor, b: &Tensor, c: &Tensor, console: &mut Console<'_>) -> Result<Option<Worst>, Failure> {
+    let worst = {
+        let _step = console.step("comparing with a product in f64");
+        compare(a, b, c)?
+    };
+    let text = match &worst {
+        Some(w) => format!("worst error is {:.3} of its bound at C[{},{}]", w.of_bound, w.row, w.col),
+        None => "C has no element".into(),
+    };
+    console.say("right", text);
+    Ok(worst)
+}
+
+fn wants_check(args: &DataArgs, flops: u128) -> bool {
+    args.check || (!args.no_check && flops < CHECK_FLOPS)
+}
+
+/// Refuses targets that cannot be written, before any work is done.
+fn check_targets(data: &DataArgs, execution: &ExecutionArgs) -> Result<(), Failure> {
+    data.out.as_deref().map_or(Ok(()), tensors::check_out)?;
+    execution.trace.as_deref().map_or(Ok(()), tensors::check_target)
+}
+
+/// A, B and C are held by the caller, by the ranks, and once more by the simulator; A by every rank when it is gathered.
+fn check_memory(product: &Product, checked: bool) -> Result<(), Failure> {
+    let gathered = u128::from(product.m)
+        * u128::from(product.k)
+        * u128::from(product.dtype.bytes())
+        * u128::from(product.registry.world().size());
+    // The comparison holds A and B in f32 and B, C, magnitudes and bounds in f64.
+    let compared = if checked { product.bytes() * 12 } else { 0 };
+    let bytes = product.bytes() * 4 + gathered + compared;
+    memory::check("the run", bytes, "use --timing, which moves no data, smaller matrices or fewer ranks")
+}

@@ -1,0 +1,41 @@
+//! Entry points for fuzzing: each takes any bytes, and panics only where the crate is wrong.
+
+use crate::tensors::{parse_npy, parse_safetensors};
+use mk_core::{Tensor, World};
+
+/// A `.npy` file.
+pub fn npy(bytes: &[u8]) {
+    if let Ok(t) = parse_npy(bytes) {
+        check(&t, bytes);
+    }
+}
+
+/// A `.safetensors` file.
+pub fn safetensors(bytes: &[u8]) {
+    for name in [None, Some("a"), Some("")] {
+        if let Ok(t) = parse_safetensors(bytes, name, "a") {
+            check(&t, bytes);
+        }
+    }
+}
+
+/// A matrix has the bytes of its shape, no more than the file.
+fn check(t: &Tensor, file: &[u8]) {
+    assert_eq!(u128::from(t.rows) * u128::from(t.cols) * u128::from(t.dtype.bytes()), t.bytes.len() as u128);
+    assert!(t.bytes.len() < file.len());
+    assert_eq!(t.to_f32().len() as u64, t.rows * t.cols);
+}
+
+/// A program file, for all handlers that this command registers.
+pub fn program_file(bytes: &[u8]) {
+    let world = World::local(1).expect("a world of one rank");
+    let registry = crate::setup::registry(&world).expect("the registry of this command");
+    let _ = mk_core::Program::read(bytes, &registry);
+}
+
+/// Arguments of every handler that this command registers.
+pub fn device_args(bytes: &[u8]) {
+    let world = World::local(2).expect("a world of two ranks");
+    let registry = crate::setup::registry(&world).expect("the registry of this command");
+    registry.handlers().iter().for_each(|h| mk_core::fuzz::handler_args(&**h, bytes));
+}
