@@ -60,7 +60,7 @@ pub(crate) enum Command {
 
 #[derive(ClapArgs, Debug)]
 #[command(after_help = "See `mk run ag-gemm --help` for its options and examples.", subcommand_value_name = "OPERATOR",
-          subcommand_help_heading = "Operators")]
+          subcommand_help_heading = "Operators", disable_help_subcommand = true)]
 pub(crate) struct RunArgs {
     #[command(subcommand)]
     pub(crate) operator: RunOperator,
@@ -74,7 +74,7 @@ pub(crate) enum RunOperator {
 
 #[derive(ClapArgs, Debug)]
 #[command(after_help = "See `mk plan ag-gemm --help` for its options and examples.", subcommand_value_name = "OPERATOR",
-          subcommand_help_heading = "Operators")]
+          subcommand_help_heading = "Operators", disable_help_subcommand = true)]
 pub(crate) struct PlanArgs {
     #[command(subcommand)]
     pub(crate) operator: PlanOperator,
@@ -150,21 +150,21 @@ pub(crate) struct RunAgGemm {
 const RUN_EXAMPLES: &str = "\
 Examples:
   mk run ag-gemm
-      Random 1024 x 1024 matrices on 4 GPUs; the result is compared with a product in f64.
-  mk run ag-gemm --ranks 8 --a a.safetensors --b b.safetensors --out c.safetensors
-      Your own matrices. A is [M, K], B is [K, N], C is [M, N], all row-major.
-  mk run ag-gemm --a model.safetensors:layers.0.x --b model.safetensors:layers.0.w
+      Random 1024 x 1024 matrices on 4 GPUs, compared with a product in f64.
+  mk run ag-gemm --ranks 8 --a a.safetensors --b b.npy --out c.safetensors
+      Your own matrices: A is [M, K], B is [K, N], C is [M, N], row-major.
+  mk run ag-gemm --a w.safetensors:layers.0.x --b w.safetensors:layers.0.w
       Two tensors of one file, by name.
   mk run ag-gemm --m 65536 --n 8192 --k 8192 --ranks 8 --timing
       Only the time: no data is moved, so any size fits.
   mk run ag-gemm --plan unfused --trace trace.json
-      The baseline; open trace.json in https://ui.perfetto.dev to see who waits for what.
+      The baseline. https://ui.perfetto.dev shows who waits for what.
 
 Files:
-  .safetensors  bf16 or fp16. A file with one matrix may name it anything; otherwise it is called a or b,
-                or is named as FILE:NAME.
-  .npy          2-byte or 4-byte floats in C order; 4-byte floats are rounded to --dtype.
-  C is written as the same type; a bf16 result in .npy as 4-byte floats, which hold it exactly.";
+  .safetensors  bf16 or fp16. A file with one matrix may name it anything;
+                otherwise it is called a or b, or named as FILE:NAME.
+  .npy          2-byte or 4-byte floats in C order. 4-byte floats are rounded
+                to --dtype; a bf16 result is written as 4-byte floats.";
 
 /// Matrices in and out.
 #[derive(ClapArgs, Debug, Clone)]

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use mk_core::{Error, Explanation, Fault, Reason, RunError};
+use mk_core::{Error, Explanation, Fault, Reason, RunError, Verdict};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -60,7 +60,9 @@ impl From<Error> for Failure {
         let exit = if matches!(e, Error::NotProved { .. }) { Exit::Wrong } else { Exit::Input };
         let mut says = e.explain();
         if let Error::NotProved { finding, .. } = &e {
-            says.message = format!("{:?} ({:?}): {}", finding.verdict, finding.kind, says.message);
+            let verdict = if finding.verdict == Verdict::Refuted { "refuted" } else { "not proved" };
+            says.message = format!("{verdict} ({:?}): {}", finding.kind, says.message);
+            says.given = finding.tasks.join("; ");
         }
         Failure::new(exit, says)
     }
@@ -70,7 +72,7 @@ impl From<RunError> for Failure {
     fn from(e: RunError) -> Failure {
         match e {
             RunError::Input(e) => e.into(),
-            RunError::Fault(fault) => fault.into(),
+            RunError::Fault(fault) => (*fault).into(),
             other => Failure::new(Exit::Internal, internal(other.to_string())),
         }
     }

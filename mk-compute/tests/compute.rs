@@ -1,4 +1,5 @@
 //! What the handlers compute, against f64.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! What AllGather + GEMM plans: every tile once, every row block pushed once, no wait too few and none too many.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mk_compute::{AllGatherGemm, Gemm, Plan, handlers};
 use mk_core::*;
@@ -21,6 +22,9 @@ struct Decoded {
     spec: Spec,
 }
 
+/// A post with the task that makes it: which kind of task, and its place among those.
+type Posted = (&'static str, usize, Post);
+
 struct Plans {
     op: AllGatherGemm,
     world: u32,
@@ -29,7 +33,7 @@ struct Plans {
     pushes: Vec<Decoded>,
     joins: Vec<Decoded>,
     /// For each word of each rank: the tasks that post to it, by place among tiles or pushes, and how.
-    posts: HashMap<(Rank, u32), Vec<(&'static str, usize, Post)>>,
+    posts: HashMap<(Rank, u32), Vec<Posted>>,
 }
 
 impl Plans {
@@ -472,6 +476,20 @@ fn regress_mkernel_2f9d10d_98304_rows() {
 fn regress_vllm_48398_524289_rows() {
     // K = 8192 takes the gathered matrix beyond 2^32 elements; at 4096 columns C is beyond 2^31, and 2^32 bytes.
     plan_beyond_32_bits(524_289, 4096, 8192);
+}
+
+/// A wait spans at most 65,535 words, and a task has two waits.
+#[test]
+fn more_row_blocks_than_a_task_can_wait_for_are_joined_in_parts() {
+    let registry = registry(2);
+    // 2^25 rows are 2^17 row blocks a rank. 8 columns are all on rank 1, which takes those of rank 0.
+    let op = AllGatherGemm::new(1 << 25, 8, 8, DType::Bf16).plan_kind(Plan::Unfused);
+    let program = op.plan(&registry).unwrap();
+    let wait = program.op("nvlink.wait").unwrap();
+    let joins: Vec<&Task> = program.tasks.iter().filter(|t| t.op == wait).collect();
+    let words: Vec<u16> = joins.iter().flat_map(|t| t.waits()).map(|w| w.count).collect();
+    assert_eq!((joins.len(), words), (2, vec![65_535, 65_535, 2]));
+    proved(program, &registry);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Which arguments the handlers accept, and what they say of others.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 

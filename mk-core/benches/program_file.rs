@@ -1,5 +1,7 @@
 //! How fast program files are written and read: tasks per second.
 
+#![allow(clippy::unwrap_used)]
+
 use divan::{Bencher, counter::ItemsCount};
 use mk_core::{
     CopyArgs, DType, Lane, PostTo, Program, ProgramBuilder, Queue, Rank, Region, Registry, Shape, SignalKind,

@@ -122,13 +122,11 @@ impl Launcher {
         let given = number(get, self.local_size)?;
         let nodes = self.nodes.map_or(Ok(None), |n| number(get, n))?;
         let of_nodes = match nodes {
-            Some(nodes) if nodes.n == 0 || size.n % nodes.n != 0 => {
-                return Err(clash("the ranks do not divide evenly over the nodes", size, &nodes));
-            }
-            Some(nodes) => {
-                Some(Value { from: format!("{} / {}", size.from, nodes.from), n: size.n / nodes.n })
-            }
             None => None,
+            Some(nodes) => match size.n.checked_div(nodes.n).filter(|n| n * nodes.n == size.n) {
+                Some(n) => Some(Value { from: format!("{} / {}", size.from, nodes.from), n }),
+                None => return Err(clash("the ranks do not divide evenly over the nodes", size, &nodes)),
+            },
         };
         match (given, of_nodes) {
             (Some(a), Some(b)) if a.n != b.n => Err(clash("ranks of a node are counted differently", &a, &b)),
@@ -165,7 +163,7 @@ impl Launched {
         if rank.n >= size.n {
             return Err(clash("the rank is outside the world", rank, size));
         }
-        if local_size.n == 0 || size.n % local_size.n != 0 {
+        if !size.n.is_multiple_of(local_size.n) {
             return Err(clash("the ranks do not divide evenly over the nodes", size, local_size));
         }
         if let Some(local) = local_rank {
@@ -278,6 +276,10 @@ mod tests {
             (with(&TORCH, "WORLD_SIZE", ""), ["WORLD_SIZE", "number"]),
             (with(&TORCH, "WORLD_SIZE", "0"), ["WORLD_SIZE=0", "65536"]),
             (with(&TORCH, "WORLD_SIZE", "8589934592"), ["WORLD_SIZE=8589934592", "65536"]),
+            (
+                with(&with(&SLURM, "SLURM_NTASKS", "0"), "SLURM_NNODES", "0"),
+                ["SLURM_NTASKS=0", "SLURM_NNODES=0"],
+            ),
             (with(&SLURM, "SLURM_NNODES", "3"), ["SLURM_NTASKS=16", "SLURM_NNODES=3"]),
             (with(&SLURM, "SLURM_NTASKS_PER_NODE", "4"), ["SLURM_NTASKS_PER_NODE=4", "SLURM_NNODES"]),
             (TORCH[..1].to_vec(), ["RANK=9", "WORLD_SIZE"]),

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`ids`], [`limits`], [`dtype`], [`error`] | the words of the language |
 //! | [`topology`], [`hardware`], [`caps`], [`transport`] | what connects ranks, and what it costs |
-//! | [`region`], [`signal`], [`task`], [`program`], [`builder`], [`file`] | programs |
+//! | [`region`], [`signal`], [`task`], [`program`], [`builder`], [`mod@file`] | programs |
 //! | [`args`], [`handler`], [`comm`], [`registry`] | what tasks do |
 //! | [`mod@verify`], [`session`] | proving and running |
 
@@ -68,3 +68,8 @@ pub use verify::{Finding, Proof, Verdict, Verified};
 pub mod macro_support {
     pub use serde::{self, Deserialize, Serialize};
 }
+
+/// Runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,7 @@
 //! Every reader of this crate, on random bytes, on mutations of valid files and on the committed corpus.
 
+#![allow(clippy::unwrap_used)]
+
 use mk_core::fuzz;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! What the handlers do to memory.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mk_core::*;
 use mk_nvlink::{Get, Put, PutSignal, ReducePut, Signal, Wait};

@@ -1,4 +1,5 @@
 //! Which pairs it serves, with what, at what cost.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mk_core::*;
 use mk_nvlink::NvLink;

@@ -1,4 +1,5 @@
 //! Which pairs it serves, with what, at what cost; and what a plan is told that needs more.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mk_core::*;
 use mk_rdma::{Ordering, Rdma};

@@ -15,5 +15,6 @@
 pub mod brute;
 pub mod kit;
 pub mod mutate;
+pub mod planted;
 pub mod pool;
 pub mod toy;

@@ -391,6 +391,7 @@ pub fn all() -> Result<Vec<Case>, Error> {
         cases.push(slots(chunks, n, 2)?);
     }
     for ranks in [2, 3] {
+        cases.push(credits(ranks + 2, 2, 1)?);
         for (messages, depth) in [(2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (2, 3), (3, 3)] {
             cases.push(credits(ranks, messages, depth)?);
         }

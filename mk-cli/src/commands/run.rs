@@ -43,14 +43,14 @@ struct RunResult<'a> {
 pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(), Failure> {
     let start = Instant::now();
     check_targets(&args.data, &args.execution)?;
-    if args.execution.backend == Backend::Auto {
-        console.note("backend auto: the simulator");
-    }
     let files = Files::read(&args.data)?;
     let product = Product::new(&args.problem, &args.world, &files)?;
     let checked = !args.execution.timing && wants_check(&args.data, product.flops());
     if !args.execution.timing {
         check_memory(&product, checked)?;
+    }
+    if args.execution.backend == Backend::Auto {
+        console.note("backend auto: the simulator");
     }
     let program = {
         let _step = console.step("planning");

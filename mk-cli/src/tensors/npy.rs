@@ -37,7 +37,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Tensor, Problem> {
     if header.fortran_order && rows > 1 && cols > 1 {
         return Err(Problem::new("its columns are stored one after the other (Fortran order), not its rows", AGAIN));
     }
-    let needed = u128::from(rows) * u128::from(cols) * u128::from(dtype.bytes());
+    let needed = (u128::from(rows) * u128::from(cols)).saturating_mul(dtype.bytes().into());
     if needed != data.len() as u128 {
         return Err(Problem::new(
             format!("{rows} x {cols} elements are {needed} bytes, but it has {}", data.len()),
@@ -57,7 +57,7 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
         return Err(Problem::new("this is not a .npy file", AGAIN));
     };
     let cut = || Problem::new("its .npy header is cut off", "the file was cut off: write it again");
-    let length = match rest {
+    let length: (usize, usize) = match rest {
         [1, _, a, b, ..] => (4, usize::from(u16::from_le_bytes([*a, *b]))),
         [2 | 3, _, a, b, c, d, ..] => (6, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
         [1..=3, ..] | [] => return Err(cut()),

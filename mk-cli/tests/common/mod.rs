@@ -6,20 +6,21 @@ use std::process::Command;
 
 /// How a command ended.
 #[derive(Debug)]
-pub struct Mk {
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Mk {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
-pub fn mk(args: &[&str]) -> Mk {
-    let done = Command::new(env!("CARGO_BIN_EXE_mk")).args(args).output().expect("mk starts");
+pub(crate) fn mk(args: &[&str]) -> Mk {
+    let done =
+        Command::new(env!("CARGO_BIN_EXE_mk")).args(args).env_remove("COLUMNS").output().expect("mk starts");
     let text = |bytes| String::from_utf8(bytes).expect("mk prints UTF-8");
     Mk { code: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
 }
 
 /// A `.safetensors` file: length of the header, header, data.
-pub fn safetensors(tensors: &[(&str, &str, &[u64], &[u8])]) -> Vec<u8> {
+pub(crate) fn safetensors(tensors: &[(&str, &str, &[u64], &[u8])]) -> Vec<u8> {
     let (mut entries, mut data) = (Vec::new(), Vec::new());
     for (name, dtype, shape, bytes) in tensors {
         let (from, to) = (data.len(), data.len() + bytes.len());
@@ -33,7 +34,7 @@ pub fn safetensors(tensors: &[(&str, &str, &[u64], &[u8])]) -> Vec<u8> {
 }
 
 /// A `.npy` file of version 1.
-pub fn npy(descr: &str, fortran: bool, shape: &[u64], data: &[u8]) -> Vec<u8> {
+pub(crate) fn npy(descr: &str, fortran: bool, shape: &[u64], data: &[u8]) -> Vec<u8> {
     let fortran = if fortran { "True" } else { "False" };
     let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
     let header = format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': ({shape}), }}\n");
@@ -41,14 +42,17 @@ pub fn npy(descr: &str, fortran: bool, shape: &[u64], data: &[u8]) -> Vec<u8> {
 }
 
 /// bf16 is the upper half of f32; these numbers have no lower half.
-pub fn bf16(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|x| {
-        let bits = x.to_bits();
-        assert_eq!(bits & 0xffff, 0, "{x} is not a bf16 number");
-        ((bits >> 16) as u16).to_le_bytes()
-    }).collect()
+pub(crate) fn bf16(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|x| {
+            let bits = x.to_bits();
+            assert_eq!(bits & 0xffff, 0, "{x} is not a bf16 number");
+            ((bits >> 16) as u16).to_le_bytes()
+        })
+        .collect()
 }
 
-pub fn f32s(values: &[f32]) -> Vec<u8> {
+pub(crate) fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }

@@ -209,6 +209,9 @@ fn every_truncation_and_every_extension_is_refused() {
         }
     }
     assert!(Program::read(&[&bytes[..], b"\n"].concat(), &registry).is_err());
+    let body = bytes.iter().position(|&b| b == b'\n').unwrap() + 1;
+    let longer = super::with_header(&[&bytes[body..], b"{}\n"].concat());
+    assert!(said(Program::read(&longer, &registry)).contains("3 bytes left over"));
 }
 
 #[test]

@@ -138,14 +138,17 @@ impl<'a> Graph<'a> {
     }
 }
 
+/// What makes posts in an order: a stream, once for `Loaded` posts (the load warp), once for the others.
+type Source = (usize, bool);
+
 struct Builder<'a, 'b> {
     graph: Graph<'a>,
     tasks: &'b [Footprint],
     overlap: Overlap,
-    /// Last post of a stream to a word: one stream's posts to one word are made in its order.
-    last_post: HashMap<(usize, u32), u32>,
-    /// All posts to a word: (stream, ordered, value written).
-    posts: HashMap<u32, Vec<(usize, bool, Option<u64>)>>,
+    /// Last post of a source to a word: one source's posts to one word are made in its order.
+    last_post: HashMap<(Source, u32), u32>,
+    /// All posts to a word: (source, ordered, value written).
+    posts: HashMap<u32, Vec<(Source, bool, Option<u64>)>>,
 }
 
 /// What the actions of one task have in common.
@@ -394,9 +397,10 @@ impl Builder<'_, '_> {
                     }
                 };
                 let word = self.word(p.to(), p.word + j);
+                let source = (stream, p.at() == PostAt::Loaded);
                 let ordered = self.graph.program.streams[stream].queue != Queue::Ticket;
                 if ordered {
-                    after.extend(self.last_post.get(&(stream, word)));
+                    after.extend(self.last_post.get(&(source, word)));
                 }
                 let raise = match p.kind() {
                     SignalKind::Add => Raise::Add,
@@ -404,9 +408,9 @@ impl Builder<'_, '_> {
                 };
                 let action = self.add(frame, What::Post, &after);
                 self.last(action).post = Some((word, raise));
-                self.last_post.insert((stream, word), action);
+                self.last_post.insert((source, word), action);
                 let value = if let Raise::Set(v) = raise { Some(v) } else { None };
-                self.posts.entry(word).or_default().push((stream, ordered, value));
+                self.posts.entry(word).or_default().push((source, ordered, value));
                 end.push(action);
             }
         }

@@ -68,7 +68,12 @@ impl Place<'_> {
             if a.rank == self.rank {
                 continue;
             }
-            let served = self.registry.route_of(self.opcode, self.rank, a.rank).is_some();
+            // A transport's handler reaches where its transport does; any other, where memory is mapped.
+            let served = if self.registry.is_transports(self.opcode) {
+                self.registry.route_of(self.opcode, self.rank, a.rank).is_some()
+            } else {
+                self.registry.route(self.rank, a.rank, Caps::ATOMIC_ADD).is_ok()
+            };
             if region.kind == RegionKind::Bound || !served {
                 return self.wrong(format!("'{}' of {} is out of reach", region.name, a.rank));
             }
