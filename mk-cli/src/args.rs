@@ -59,8 +59,12 @@ pub(crate) enum Command {
 }
 
 #[derive(ClapArgs, Debug)]
-#[command(after_help = "See `mk run ag-gemm --help` for its options and examples.", subcommand_value_name = "OPERATOR",
-          subcommand_help_heading = "Operators", disable_help_subcommand = true)]
+#[command(
+    after_help = "See `mk run ag-gemm --help` for its options and examples.",
+    subcommand_value_name = "OPERATOR",
+    subcommand_help_heading = "Operators",
+    disable_help_subcommand = true
+)]
 pub(crate) struct RunArgs {
     #[command(subcommand)]
     pub(crate) operator: RunOperator,
@@ -73,8 +77,12 @@ pub(crate) enum RunOperator {
 }
 
 #[derive(ClapArgs, Debug)]
-#[command(after_help = "See `mk plan ag-gemm --help` for its options and examples.", subcommand_value_name = "OPERATOR",
-          subcommand_help_heading = "Operators", disable_help_subcommand = true)]
+#[command(
+    after_help = "See `mk plan ag-gemm --help` for its options and examples.",
+    subcommand_value_name = "OPERATOR",
+    subcommand_help_heading = "Operators",
+    disable_help_subcommand = true
+)]
 pub(crate) struct PlanArgs {
     #[command(subcommand)]
     pub(crate) operator: PlanOperator,

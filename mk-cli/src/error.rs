@@ -45,7 +45,8 @@ impl Failure {
 
     /// A file that cannot be used.
     pub(crate) fn file(path: &std::path::Path, message: impl ToString, hint: impl Into<String>) -> Failure {
-        Error::File { path: path.display().to_string(), message: message.to_string(), hint: hint.into() }.into()
+        Error::File { path: path.display().to_string(), message: message.to_string(), hint: hint.into() }
+            .into()
     }
 
     /// Puts the name of a file before the message.
@@ -85,7 +86,9 @@ impl From<Fault> for Failure {
             Reason::PeerLost(_) | Reason::Nic { .. } => {
                 (Exit::Fault, "look at that rank first: the others only report it")
             }
-            _ => (Exit::Wrong, "a proved program does not do this: please report it with its --schedule-seed"),
+            _ => {
+                (Exit::Wrong, "a proved program does not do this: please report it with its --schedule-seed")
+            }
         };
         let says = Explanation {
             kind: "fault",

@@ -19,6 +19,12 @@ pub fn safetensors(bytes: &[u8]) {
     }
 }
 
+/// A file of faults.
+pub fn faults_toml(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _ = mk_sim::Faults::from_toml(text);
+}
+
 /// A matrix has the bytes of its shape, no more than the file.
 fn check(t: &Tensor, file: &[u8]) {
     assert_eq!(u128::from(t.rows) * u128::from(t.cols) * u128::from(t.dtype.bytes()), t.bytes.len() as u128);

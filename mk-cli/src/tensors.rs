@@ -91,7 +91,9 @@ impl Problem {
 pub(crate) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
     let unreadable = |e: io::Error| {
         let hint = match e.kind() {
-            io::ErrorKind::NotFound if path.symlink_metadata().is_ok() => "it is a link to a file that is not there",
+            io::ErrorKind::NotFound if path.symlink_metadata().is_ok() => {
+                "it is a link to a file that is not there"
+            }
             io::ErrorKind::NotFound => "check the path",
             io::ErrorKind::PermissionDenied => "check the rights of the file and its folder",
             _ => "check that it is a file that can be read",
@@ -132,7 +134,11 @@ pub(crate) fn check_target(path: &Path) -> Result<(), Failure> {
     }
     let folder = folder_of(path);
     if !folder.is_dir() {
-        return Err(Failure::file(path, format!("there is no folder {}", folder.display()), "create it first"));
+        return Err(Failure::file(
+            path,
+            format!("there is no folder {}", folder.display()),
+            "create it first",
+        ));
     }
     Ok(())
 }
@@ -156,7 +162,11 @@ pub(crate) fn write_file(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let unwritable = |e: io::Error| {
-        Failure::file(path, format!("it cannot be written: {e}"), "check the space and the rights of the folder")
+        Failure::file(
+            path,
+            format!("it cannot be written: {e}"),
+            "check the space and the rights of the folder",
+        )
     };
     let mut builder = tempfile::Builder::new();
     builder.prefix(".mk-").suffix(".tmp");

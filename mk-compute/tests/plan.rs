@@ -57,8 +57,8 @@ impl Plans {
                     plans.program.spec(registry, opcodes[task.op.index()], stream.rank, &task).unwrap();
                 let (kind, list) = match name {
                     "gemm" => ("tile", &mut plans.tiles),
-                    "nvlink.put_signal" => ("push", &mut plans.pushes),
                     "nvlink.wait" => ("join", &mut plans.joins),
+                    "nvlink.put_signal" => ("push", &mut plans.pushes),
                     other => panic!("a task of {other}"),
                 };
                 for post in task.posts() {
@@ -193,38 +193,35 @@ impl Plans {
         words
     }
 
-    /// Every tile of a rank that takes rows starts after all rows for that rank have arrived.
+    /// Every tile of a rank that takes rows starts after all joins, and these after all rows for that rank have arrived.
     fn check_unfused_waits(&self) {
         for t in &self.tiles {
-            let sent: HashSet<u32> = self
-                .pushes
-                .iter()
-                .filter(|p| p.spec.accesses[1].rank == t.rank)
-                .map(|p| {
-                    let [post] = p.task.posts().collect::<Vec<_>>()[..] else { panic!("a push posts once") };
-                    assert_eq!(post.at(), PostAt::Done);
-                    post.word
-                })
-                .collect();
+            let to_me = |i: &usize| self.pushes[*i].spec.accesses[1].rank == t.rank;
+            let sent: HashSet<usize> = (0..self.pushes.len()).filter(to_me).collect();
             let waits: Vec<&Wait> = t.task.waits().collect();
             if sent.is_empty() {
                 assert!(waits.is_empty());
                 continue;
             }
             let [wait] = waits[..] else { panic!("{} waits", waits.len()) };
-            assert_eq!(
-                (wait.at(), wait.count, wait.lag(), wait.total, wait.upto),
-                (WaitAt::Start, 1, 0, wait.upto, wait.total)
-            );
-            let joins = &self.posts[&(t.rank, wait.word)];
-            assert_eq!(joins.len() as u32, wait.total);
-            let mut joined = HashSet::new();
-            for &(kind, i, post) in joins {
-                assert_eq!((kind, post.at(), self.joins[i].rank), ("join", PostAt::Done, t.rank));
-                joined.extend(self.joins[i].task.waits().flat_map(|w| w.words()));
-            }
-            assert_eq!(joined, sent);
+            let joins = self.awaited("join", t.rank, wait);
+            assert!(joins.iter().all(|&i| self.joins[i].rank == t.rank));
+            let joined: Vec<usize> = joins
+                .iter()
+                .flat_map(|&i| self.joins[i].task.waits().flat_map(|w| self.awaited("push", t.rank, w)))
+                .collect();
+            assert_eq!(joined.len(), sent.len());
+            assert_eq!(joined.into_iter().collect::<HashSet<_>>(), sent);
         }
+    }
+
+    /// The tasks whose `Done` posts, all of this epoch, a wait for one word of `rank` waits for at its start.
+    fn awaited(&self, from: &str, rank: Rank, wait: &Wait) -> Vec<usize> {
+        let posted = &self.posts[&(rank, wait.word)];
+        assert_eq!((wait.at(), wait.count, wait.lag()), (WaitAt::Start, 1, 0));
+        assert_eq!((wait.total as usize, wait.upto as usize), (posted.len(), posted.len()));
+        assert!(posted.iter().all(|(kind, _, post)| *kind == from && post.at() == PostAt::Done));
+        posted.iter().map(|&(_, i, _)| i).collect()
     }
 
     /// A push waits for what, in the epoch before, every tile posted that read the rows which it overwrites.
@@ -429,9 +426,9 @@ fn a_region_beyond_the_address_space_is_refused() {
 }
 
 /// Plans without the memory, and checks the largest place of every kind against products in 128 bits.
-fn plan_beyond_32_bits(m: u64, n: u64, k: u64) {
+fn plan_beyond_32_bits([m, n, k]: [u64; 3], plan: Plan) {
     let registry = registry(8);
-    let op = AllGatherGemm::new(m, n, k, DType::Bf16);
+    let op = AllGatherGemm::new(m, n, k, DType::Bf16).plan_kind(plan);
     let program = op.plan(&registry).unwrap();
     let opcodes = program.opcodes(&registry).unwrap();
     let mut furthest: HashMap<&str, u128> = HashMap::new();
@@ -469,27 +466,32 @@ fn plan_beyond_32_bits(m: u64, n: u64, k: u64) {
 
 #[test]
 fn regress_mkernel_2f9d10d_98304_rows() {
-    plan_beyond_32_bits(98_304, 28_672, 57_344);
+    for plan in [Plan::Fused, Plan::Unfused] {
+        plan_beyond_32_bits([98_304, 28_672, 57_344], plan);
+    }
 }
 
 #[test]
 fn regress_vllm_48398_524289_rows() {
     // K = 8192 takes the gathered matrix beyond 2^32 elements; at 4096 columns C is beyond 2^31, and 2^32 bytes.
-    plan_beyond_32_bits(524_289, 4096, 8192);
+    for plan in [Plan::Fused, Plan::Unfused] {
+        plan_beyond_32_bits([524_289, 4096, 8192], plan);
+    }
 }
 
-/// A wait spans at most 65,535 words, and a task has two waits.
+/// The largest world of mapped GPUs that is sold as one.
 #[test]
-fn more_row_blocks_than_a_task_can_wait_for_are_joined_in_parts() {
-    let registry = registry(2);
-    // 2^25 rows are 2^17 row blocks a rank. 8 columns are all on rank 1, which takes those of rank 0.
-    let op = AllGatherGemm::new(1 << 25, 8, 8, DType::Bf16).plan_kind(Plan::Unfused);
-    let program = op.plan(&registry).unwrap();
-    let wait = program.op("nvlink.wait").unwrap();
-    let joins: Vec<&Task> = program.tasks.iter().filter(|t| t.op == wait).collect();
-    let words: Vec<u16> = joins.iter().flat_map(|t| t.waits()).map(|w| w.count).collect();
-    assert_eq!((joins.len(), words), (2, vec![65_535, 65_535, 2]));
-    proved(program, &registry);
+fn a_rack_of_72_ranks_is_proved() {
+    let registry = registry(72);
+    for plan in [Plan::Fused, Plan::Unfused] {
+        let op = AllGatherGemm::new(72 * 130, 72 * 256, 1024, DType::Bf16).plan_kind(plan);
+        let program = op.plan(&registry).unwrap();
+        assert!(
+            program.tasks.len() >= 2 * 72 * (71 + 72),
+            "2 row blocks of each rank to 71 others, and 72 ranks' tiles"
+        );
+        proved(program, &registry);
+    }
 }
 
 #[test]

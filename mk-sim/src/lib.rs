@@ -1,1 +1,29 @@
-//! Runs any proved program on the CPU: values, time, faults, races, deadlocks.
+#![doc = include_str!("../README.md")]
+
+mod builder;
+mod checks;
+mod comm;
+mod compute;
+mod data;
+mod engine;
+mod events;
+mod faults;
+mod links;
+mod memory;
+mod plan;
+mod posts;
+mod random;
+mod report;
+mod session;
+mod stall;
+mod trace;
+mod unit;
+mod waits;
+mod words;
+
+pub use builder::{Mode, SimulatorBuilder};
+pub use checks::Checks;
+pub use faults::{Delay, Drop, Faults, Kill, NicError, Slow};
+pub use report::{LinkReport, RankReport, Report};
+pub use session::Simulator;
+pub use trace::Trace;

@@ -2,6 +2,7 @@
 
 use crate::faults::Faults;
 use crate::random::Random;
+use crate::report::LinkReport;
 use mk_core::{Caps, Hardware, LinkModel, Rank, Registry, Route};
 use std::collections::HashMap;
 
@@ -163,6 +164,20 @@ impl Links {
         self.all.push(link);
         self.ids.insert((transport, from, to), id);
         id
+    }
+
+    /// What went through them since [`Links::restart`].
+    pub(crate) fn report(&self) -> Vec<LinkReport> {
+        let used = self.all.iter().filter(|l| l.bytes > 0 || l.signals > 0);
+        let report = |l: &Link| LinkReport {
+            transport: l.transport,
+            from: l.from,
+            to: l.to,
+            bytes: l.bytes,
+            busy_ns: l.busy / NS as u64,
+            signals: l.signals,
+        };
+        used.map(report).collect()
     }
 
     /// Starts the clock of a run: nothing is under way.

@@ -8,8 +8,10 @@ pub(crate) const POISON: u8 = 0xff;
 /// Which part of a write lands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of it.
+    /// All of it, for the last time.
     All,
+    /// All of it, but it lands once more.
+    First,
     /// The first half, cut at 16 bytes.
     Half,
 }
@@ -89,7 +91,7 @@ impl Memory {
 pub(crate) fn copy_rows(to: &mut [u8], pitch: u64, element: usize, rect: &Rect, bytes: &[u8], part: Part) {
     let n = rect.cols as usize * element;
     let limit = match part {
-        Part::All => bytes.len(),
+        Part::All | Part::First => bytes.len(),
         Part::Half => (bytes.len() / 2).next_multiple_of(ATOM).min(bytes.len()),
     };
     for row in 0..rect.rows as usize {

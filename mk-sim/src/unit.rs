@@ -74,6 +74,8 @@ pub(crate) struct Slot {
     pub(crate) computed: bool,
     /// Everything is over.
     pub(crate) done: bool,
+    /// Its store role waits for a word.
+    pub(crate) parked: bool,
     /// What lands is in memory already, but for the last time.
     pub(crate) early: bool,
 }

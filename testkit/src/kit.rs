@@ -1,4 +1,4 @@
-//! Short-hands to write small programs of [`toy`](crate::toy) handlers.
+//! Short-hands to write small programs of [`toy`] handlers.
 
 use crate::toy::{self, FillArgs, TileArgs};
 use mk_core::{
@@ -126,6 +126,7 @@ impl Kit {
     ///
     /// # Errors
     /// As [`ProgramBuilder::task`].
+    #[allow(clippy::too_many_arguments, reason = "one short line a task in the programs that use it")]
     pub fn walk(
         &mut self,
         on: On,
@@ -144,7 +145,15 @@ impl Kit {
     ///
     /// # Errors
     /// As [`ProgramBuilder::task`].
-    pub fn add(&mut self, on: On, label: &str, a: At, b: At, dst: At, size: [u32; 2]) -> Result<TaskRef, Error> {
+    pub fn add(
+        &mut self,
+        on: On,
+        label: &str,
+        a: At,
+        b: At,
+        dst: At,
+        size: [u32; 2],
+    ) -> Result<TaskRef, Error> {
         self.tile("toy.add", on, label, tile(a, b, dst, size))
     }
 
@@ -152,7 +161,14 @@ impl Kit {
     ///
     /// # Errors
     /// As [`ProgramBuilder::task`].
-    pub fn accumulate(&mut self, on: On, label: &str, a: At, dst: At, size: [u32; 2]) -> Result<TaskRef, Error> {
+    pub fn accumulate(
+        &mut self,
+        on: On,
+        label: &str,
+        a: At,
+        dst: At,
+        size: [u32; 2],
+    ) -> Result<TaskRef, Error> {
         self.tile("toy.accumulate", on, label, tile(a, a, dst, size))
     }
 
@@ -160,7 +176,14 @@ impl Kit {
     ///
     /// # Errors
     /// As [`ProgramBuilder::task`].
-    pub fn fill(&mut self, on: On, label: &str, dst: At, size: [u32; 2], value: f32) -> Result<TaskRef, Error> {
+    pub fn fill(
+        &mut self,
+        on: On,
+        label: &str,
+        dst: At,
+        size: [u32; 2],
+        value: f32,
+    ) -> Result<TaskRef, Error> {
         let (op, label) = (self.b.op("toy.fill")?, self.b.label(label));
         let args = FillArgs { dst: dst.0, row: dst.1, col: dst.2, rows: size[0], cols: size[1], value };
         self.b.task(Rank(on.0), queue(on.1), op, label, &args)
@@ -170,6 +193,7 @@ impl Kit {
     ///
     /// # Errors
     /// As [`ProgramBuilder::task`].
+    #[allow(clippy::too_many_arguments, reason = "one short line a task in the programs that use it")]
     pub fn copy(
         &mut self,
         op: &str,

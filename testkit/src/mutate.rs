@@ -108,7 +108,9 @@ pub fn all(program: &Program, registry: &Registry, kind: Kind) -> Vec<Mutant> {
         Kind::RetargetPost => m.retarget_posts(),
         Kind::RetargetRank => m.retarget_ranks(),
         Kind::LagToZero => m.waits(|w| if w.lag() > 0 { vec![with_lag(w, 0)] } else { vec![] }),
-        Kind::LagUp => m.waits(|w| if w.lag() < Limits::LAG { vec![with_lag(w, w.lag() + 1)] } else { vec![] }),
+        Kind::LagUp => {
+            m.waits(|w| if w.lag() < Limits::LAG { vec![with_lag(w, w.lag() + 1)] } else { vec![] })
+        }
         Kind::WaitLater => m.waits(later),
         Kind::PostEarlier => m.posts(earlier),
         Kind::Swap => m.swap(),
@@ -335,7 +337,8 @@ impl Maker<'_> {
     }
 
     fn split(&self) -> Streams {
-        let tasks = |s: &StreamTasks| self.program.tasks[s.first as usize..(s.first + s.len) as usize].to_vec();
+        let tasks =
+            |s: &StreamTasks| self.program.tasks[s.first as usize..(s.first + s.len) as usize].to_vec();
         self.program.streams.iter().map(|s| (*s, tasks(s))).collect()
     }
 

@@ -40,7 +40,6 @@ fn plant(k: Kit, kind: FindingKind, tasks: &[&str]) -> Result<Planted, Error> {
 /// # Errors
 /// None: what is planted is beyond what the builder checks.
 pub fn all() -> Result<Vec<Planted>, Error> {
-    let parts =
-        [races::all()?, deadlocks::all()?, outputs::all()?, counts::all()?, limits::all()?];
+    let parts = [races::all()?, deadlocks::all()?, outputs::all()?, counts::all()?, limits::all()?];
     Ok(parts.into_iter().flatten().collect())
 }

@@ -1,7 +1,7 @@
 //! Small programs that are right: one idea each, for a few sizes.
 
 use crate::kit::{Case, Kit, TICKET};
-use mk_core::{Error, PostTo, Rank, WaitFor};
+use mk_core::{DType, Error, Io, PostTo, Rank, Region, RegionId, RegionKind, Shape, WaitFor};
 
 /// Columns of a unit of a copy.
 const UNIT: u32 = 8;
@@ -63,7 +63,8 @@ pub fn all_gather(ranks: u16, depth: u32) -> Result<Case, Error> {
     for r in 0..ranks {
         for peer in 0..ranks {
             let label = format!("put {r} to {peer}");
-            let put = k.copy("near.put", (r, 0), &label, peer, (x, 0, 0), (all, r.into(), 0), [1, UNIT], 1)?;
+            let put =
+                k.copy("near.put", (r, 0), &label, peer, (x, 0, 0), (all, r.into(), 0), [1, UNIT], 1)?;
             k.wait(put, WaitFor::all(credit, peer.into()).lag(depth as u8))?;
             k.done(put, peer, arrival, r.into())?;
         }
@@ -149,16 +150,8 @@ pub fn far_pairs(per_node: u16, messages: u32) -> Result<Case, Error> {
             let map = k.map((r, 0), &format!("stage {m}"), (x, m, 0), (stage, m, 0), [1, UNIT])?;
             k.done(map, r, staged, m.into())?;
             let label = format!("send {m}");
-            let put = k.copy(
-                "far.put_signal",
-                (r, 0),
-                &label,
-                peer,
-                (stage, m, 0),
-                (inbox, m, 0),
-                [1, UNIT],
-                1,
-            )?;
+            let put =
+                k.copy("far.put_signal", (r, 0), &label, peer, (stage, m, 0), (inbox, m, 0), [1, UNIT], 1)?;
             k.wait(put, WaitFor::all(staged, m.into()))?;
             k.wait(put, WaitFor::all(credit, 0).lag(1))?;
             k.done(put, peer, arrival, 0)?;
@@ -183,7 +176,8 @@ pub fn reduce_chain(ranks: u16) -> Result<Case, Error> {
     let clear = k.fill((0, 0), "clear", (sum, 0, 0), [1, UNIT], 0.0)?;
     k.done(clear, 0, turn, 0)?;
     for r in 0..ranks {
-        let add = k.copy("near.reduce_put", (r, 0), &format!("add {r}"), 0, (x, 0, 0), (sum, 0, 0), [1, UNIT], 1)?;
+        let add =
+            k.copy("near.reduce_put", (r, 0), &format!("add {r}"), 0, (x, 0, 0), (sum, 0, 0), [1, UNIT], 1)?;
         k.wait(add, WaitFor::all(turn, 0))?;
         let last = r + 1 == ranks;
         k.done(add, if last { 0 } else { r + 1 }, turn, u64::from(last))?;
@@ -304,7 +298,8 @@ pub fn accumulate(ranks: u16, parts: u32) -> Result<Case, Error> {
     for r in 0..ranks {
         let mut last = k.fill((r, 0), "clear", (sum, 0, 0), [1, 2], 0.0)?;
         for p in 0..parts {
-            let add = k.accumulate((r, (p % 2) as u16), &format!("add {p}"), (x, p, 0), (sum, 0, 0), [1, 2])?;
+            let add =
+                k.accumulate((r, (p % 2) as u16), &format!("add {p}"), (x, p, 0), (sum, 0, 0), [1, 2])?;
             k.b.edge(&[last], add)?;
             last = add;
         }
@@ -327,7 +322,8 @@ pub fn blocks(blocks: u32, every: u16, walked: bool) -> Result<Case, Error> {
     let ready = k.adds("ready", words.into())?;
     for w in 0..words {
         let (row, rows) = (w * u32::from(every), u32::from(every).min(blocks - w * u32::from(every)));
-        let from = k.map((0, (w % 2) as u16), &format!("produce {w}"), (x, row, 0), (mid, row, 0), [rows, 2])?;
+        let from =
+            k.map((0, (w % 2) as u16), &format!("produce {w}"), (x, row, 0), (mid, row, 0), [rows, 2])?;
         k.done(from, 0, ready, w.into())?;
     }
     let to = k.walk((0, 2), "walk", (mid, 0, 0), (y, 0, 0), [blocks, 2], 1, walked)?;
@@ -349,13 +345,73 @@ pub fn credits(ranks: u16, messages: u32, depth: u32) -> Result<Case, Error> {
     for r in 0..ranks {
         let (next, before) = ((r + 1) % ranks, (r + ranks - 1) % ranks);
         for m in 0..messages {
-            let put = k.copy("near.put", (r, 0), &format!("put {m}"), next, (x, m, 0), (inbox, m, 0), [1, UNIT], 1)?;
+            let put = k.copy(
+                "near.put",
+                (r, 0),
+                &format!("put {m}"),
+                next,
+                (x, m, 0),
+                (inbox, m, 0),
+                [1, UNIT],
+                1,
+            )?;
             k.wait(put, WaitFor::all(credit, m.into()).lag(depth as u8))?;
             k.done(put, next, arrival, m.into())?;
             let map = k.map((r, 0), &format!("use {m}"), (inbox, m, 0), (y, m, 0), [1, UNIT])?;
             k.wait(map, WaitFor::all(arrival, m.into()))?;
             k.loaded(map, before, credit, m.into())?;
         }
+    }
+    k.finish()
+}
+
+/// A region of the caller's in symmetric memory.
+fn shown(k: &mut Kit, name: &str, io: Io) -> Result<RegionId, Error> {
+    k.b.region(Region::new(name, RegionKind::Heap, io, DType::F32, Shape::Uniform([1, UNIT.into()])))
+}
+
+/// Each rank gets what the caller gave the next one: only when that rank's run has started, and the run does not end
+/// before the rows have been read.
+///
+/// # Errors
+/// A world that does not exist.
+pub fn get_from_caller(ranks: u16) -> Result<Case, Error> {
+    let mut k = Kit::new(format!("get_from_caller({ranks})"), 1, ranks.into())?;
+    let x = shown(&mut k, "x", Io::Input)?;
+    let y = k.output("y", 1, UNIT.into())?;
+    let (started, read) = (k.adds("started", 1)?, k.adds("read", 1)?);
+    for r in 0..ranks {
+        let (next, before) = ((r + 1) % ranks, (r + ranks - 1) % ranks);
+        let start = k.sync("near.signal", (r, 1), "start", before)?;
+        k.done(start, before, started, 0)?;
+        let get = k.copy("near.get", (r, 0), "get", next, (x, 0, 0), (y, 0, 0), [1, UNIT], 1)?;
+        k.wait(get, WaitFor::all(started, 0))?;
+        k.done(get, next, read, 0)?;
+        let end = k.sync("near.wait", (r, 1), "end", r)?;
+        k.wait(end, WaitFor::all(read, 0))?;
+    }
+    k.finish()
+}
+
+/// Each rank puts into what the next one's caller gets (`io` is `Output`, or `InOut`: then it adds).
+///
+/// # Errors
+/// A world that does not exist.
+pub fn put_to_caller(ranks: u16, io: Io) -> Result<Case, Error> {
+    let mut k = Kit::new(format!("put_to_caller({ranks}, {io:?})"), 1, ranks.into())?;
+    let x = k.input("x", 1, UNIT.into())?;
+    let y = shown(&mut k, "y", io)?;
+    let (started, arrival) = (k.adds("started", 1)?, k.adds("arrival", 1)?);
+    let op = if io == Io::InOut { "near.reduce_put" } else { "near.put" };
+    for r in 0..ranks {
+        let (next, before) = ((r + 1) % ranks, (r + ranks - 1) % ranks);
+        let start = k.sync("near.signal", (r, 1), "start", before)?;
+        k.done(start, before, started, 0)?;
+        let put = k.copy(op, (r, 0), "put", next, (x, 0, 0), (y, 0, 0), [1, UNIT], 1)?;
+        k.wait(put, WaitFor::all(started, 0))?;
+        k.done(put, next, arrival, 0)?;
+        let end = k.sync("near.wait", (r, 1), "end", r)?;
+        k.wait(end, WaitFor::all(arrival, 0))?;
     }
     k.finish()
 }
@@ -376,6 +432,9 @@ pub fn all() -> Result<Vec<Case>, Error> {
         for depth in [1, 2] {
             cases.push(all_gather(ranks, depth)?);
         }
+        cases.push(get_from_caller(ranks + 1)?);
+        cases.push(put_to_caller(ranks + 1, Io::Output)?);
+        cases.push(put_to_caller(ranks + 1, Io::InOut)?);
         cases.push(get_ring(ranks + 1)?);
         cases.push(halo(ranks + 1)?);
         cases.push(reduce_chain(ranks + 1)?);

@@ -34,7 +34,7 @@ fn mutants(cases: &[Case], kind: Kind) -> Vec<Row> {
 }
 
 fn check(kind: Kind) {
-    let cases = pool::all().unwrap();
+    let cases = pool::all().expect("legal sizes");
     let rows = mutants(&cases, kind);
     assert!(rows.len() >= ENOUGH, "{kind:?} has only {} mutants", rows.len());
     let mut table: BTreeMap<String, usize> = BTreeMap::new();
@@ -43,7 +43,8 @@ fn check(kind: Kind) {
         let Case { name, program, registry } = &cases[*case];
         assert_ne!(mutant.program, *program, "{name}: {} does not differ", mutant.what);
         let verdict = mutant.program.clone().verify(registry, &Hardware::h200());
-        let report = brute::explore(&mutant.program, registry, &Bounds::fitting(&mutant.program), Some(program));
+        let report =
+            brute::explore(&mutant.program, registry, &Bounds::fitting(&mutant.program), Some(program));
         let truth = format!("{:?}", report.outcome).split(['(', ' ']).next().unwrap_or_default().to_string();
         let who = match &verdict {
             Err(Error::NotProved { finding, .. }) => format!("{:?} {:?}", finding.verdict, finding.kind),
@@ -62,7 +63,13 @@ fn check(kind: Kind) {
         if let Ok(show) = std::env::var("SHOW")
             && format!("{who}|{truth}") == show
         {
-            println!("SHOW {name}: {} {} {:?}\n {:?}", mutant.place, mutant.what, report.outcome, verdict.as_ref().err());
+            println!(
+                "SHOW {name}: {} {} {:?}\n {:?}",
+                mutant.place,
+                mutant.what,
+                report.outcome,
+                verdict.as_ref().err()
+            );
         }
         *table.entry(format!("{who:<24} | {truth}")).or_default() += 1;
     }

@@ -26,6 +26,7 @@ fn every_planted_fault_is_refuted_with_its_kind_and_tasks() {
     assert!(bad.is_empty(), "{} faults:\n{}", bad.len(), bad.join("\n"));
     for kind in [
         FindingKind::Race,
+        FindingKind::OutsideRun,
         FindingKind::Deadlock,
         FindingKind::OutOfRange,
         FindingKind::WrittenTwice,

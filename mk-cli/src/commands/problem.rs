@@ -135,11 +135,7 @@ fn agree(option: &str, what: &str, given: Option<u64>, file: Option<u64>) -> Res
 /// The type of all three matrices.
 fn dtype(problem: &Problem, files: &Files) -> Result<DType, Failure> {
     let of = |loaded: &Option<Loaded>| loaded.as_ref().and_then(Loaded::dtype);
-    let said = [
-        ("A", of(&files.a)),
-        ("B", of(&files.b)),
-        ("--dtype", problem.dtype.map(DType::from)),
-    ];
+    let said = [("A", of(&files.a)), ("B", of(&files.b)), ("--dtype", problem.dtype.map(DType::from))];
     let mut said = said.into_iter().filter_map(|(what, dtype)| Some((what, dtype?)));
     let Some((first, dtype)) = said.next() else { return Ok(DType::Bf16) };
     match said.find(|(_, other)| *other != dtype) {

@@ -1,7 +1,7 @@
 //! `mk run`: plans, proves, runs and checks.
 
 use super::problem::{Files, Planned, Product, gather, shards};
-use super::simulate::{Simulated, simulate};
+use super::simulate::{Simulated, faults, simulate};
 use super::verify::{ProofResult, proof_text};
 use crate::args::{Backend, DataArgs, ExecutionArgs, RunAgGemm};
 use crate::check::{Summary, Worst, product as compare};
@@ -9,6 +9,7 @@ use crate::console::Console;
 use crate::error::{Exit, Failure, internal};
 use crate::{memory, tensors};
 use mk_core::{Bindings, Tensor, Verified};
+use mk_sim::Faults;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -43,6 +44,7 @@ struct RunResult<'a> {
 pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(), Failure> {
     let start = Instant::now();
     check_targets(&args.data, &args.execution)?;
+    let faults = faults(args.execution.faults.as_deref())?;
     let files = Files::read(&args.data)?;
     let product = Product::new(&args.problem, &args.world, &files)?;
     let checked = !args.execution.timing && wants_check(&args.data, product.flops());
@@ -63,7 +65,8 @@ pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(),
         program.verify(&product.registry, &product.hardware)?
     };
     console.say("proved", proof_text(&verified.proof()));
-    let done = execute(args, &product, &verified, files, checked, console)?;
+    let input = Input { args, product: &product, verified: &verified, faults, checked };
+    let done = execute(&input, files, console)?;
     let path = |p: &Option<std::path::PathBuf>| p.as_ref().map(|p| p.display().to_string());
     console.object(&RunResult {
         command: "run",
@@ -92,27 +95,29 @@ struct Done {
     worst: Option<Worst>,
 }
 
-fn execute(
-    args: &RunAgGemm,
-    product: &Product,
-    verified: &Verified,
-    files: Files,
+/// What is run.
+struct Input<'a> {
+    args: &'a RunAgGemm,
+    product: &'a Product,
+    verified: &'a Verified,
+    faults: Faults,
     checked: bool,
-    console: &mut Console<'_>,
-) -> Result<Done, Failure> {
+}
+
+fn execute(input: &Input<'_>, files: Files, console: &mut Console<'_>) -> Result<Done, Failure> {
+    let Input { args, product, .. } = input;
     if args.execution.timing {
-        let (simulated, _) = run(args, product, verified, &Bindings::new(), console)?;
+        let (simulated, _) = run(input, &Bindings::new(), console)?;
         return Ok(Done { simulated, summary: None, worst: None });
     }
     let [a, b] = product.operands(files, args.data.seed);
-    let bindings = shards(product, &a, &b);
-    let (simulated, outputs) = run(args, product, verified, &bindings, console)?;
+    let (simulated, outputs) = run(input, &shards(product, &a, &b), console)?;
     let c = gather(product, &outputs).ok_or_else(|| {
         Failure::new(Exit::Internal, internal("the run gave back no C, or one of another shape".into()))
     })?;
     let summary = Summary::of(&c);
     console.say("C", format!("{} x {} {}, {}", c.rows, c.cols, c.dtype, summary.text()));
-    let worst = if checked { check(&a, &b, &c, console)? } else { None };
+    let worst = if input.checked { check(&a, &b, &c, console)? } else { None };
     if let Some(out) = &args.data.out {
         tensors::write(out, &c)?;
         console.say("wrote", out.display().to_string());
@@ -121,18 +126,18 @@ fn execute(
 }
 
 fn run(
-    args: &RunAgGemm,
-    product: &Product,
-    verified: &Verified,
+    input: &Input<'_>,
     bindings: &Bindings,
     console: &mut Console<'_>,
 ) -> Result<(Simulated, Bindings), Failure> {
+    let Input { product, verified, faults, .. } = input;
+    let execution = &input.args.execution;
     let (simulated, outputs) = {
         let _step = console.step(format!("simulating {} tasks", verified.program().tasks.len()));
-        simulate(product, verified, bindings, &args.execution)?
+        simulate(product, verified, bindings, faults.clone(), execution)?
     };
     console.say("simulated", simulated.text(&product.hardware.name));
-    if let Some(trace) = &args.execution.trace {
+    if let Some(trace) = &execution.trace {
         console.say("trace", format!("{}: open it in https://ui.perfetto.dev", trace.display()));
     }
     Ok((simulated, outputs))

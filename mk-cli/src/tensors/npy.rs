@@ -21,8 +21,8 @@ struct Header {
 /// The matrix in a file.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Tensor, Problem> {
     let (header, data) = split(bytes)?;
-    let header = parse_header(header)
-        .ok_or_else(|| Problem::new("its .npy header cannot be understood", AGAIN))?;
+    let header =
+        parse_header(header).ok_or_else(|| Problem::new("its .npy header cannot be understood", AGAIN))?;
     let (dtype, big) = match header.descr.as_str() {
         "<f2" | "=f2" => (DType::F16, false),
         "<f4" | "=f4" => (DType::F32, false),
@@ -35,7 +35,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Tensor, Problem> {
     };
     // With one row or one column, both orders are the same.
     if header.fortran_order && rows > 1 && cols > 1 {
-        return Err(Problem::new("its columns are stored one after the other (Fortran order), not its rows", AGAIN));
+        return Err(Problem::new(
+            "its columns are stored one after the other (Fortran order), not its rows",
+            AGAIN,
+        ));
     }
     let needed = (u128::from(rows) * u128::from(cols)).saturating_mul(dtype.bytes().into());
     if needed != data.len() as u128 {
@@ -61,7 +64,9 @@ fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
         [1, _, a, b, ..] => (4, usize::from(u16::from_le_bytes([*a, *b]))),
         [2 | 3, _, a, b, c, d, ..] => (6, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
         [1..=3, ..] | [] => return Err(cut()),
-        [version, ..] => return Err(Problem::new(format!("its .npy version is {version}, not 1 to 3"), AGAIN)),
+        [version, ..] => {
+            return Err(Problem::new(format!("its .npy version is {version}, not 1 to 3"), AGAIN));
+        }
     };
     let end = length.0.checked_add(length.1).filter(|&e| e <= rest.len()).ok_or_else(cut)?;
     Ok((&rest[length.0..end], &rest[end..]))
@@ -148,8 +153,10 @@ pub(super) fn write(tensor: &Tensor, to: &mut dyn Write) -> io::Result<()> {
         DType::I32 => ("<i4", DType::I32),
         DType::Bf16 | DType::F32 => ("<f4", DType::F32),
     };
-    let mut header =
-        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}, {}), }}", tensor.rows, tensor.cols);
+    let mut header = format!(
+        "{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}, {}), }}",
+        tensor.rows, tensor.cols
+    );
     // Data starts at a multiple of 64 bytes; the header ends in a line feed.
     let before = MAGIC.len() + 4;
     let padding = 63 - (before + header.len()) % 64;
@@ -242,7 +249,10 @@ mod tests {
             (header("<f4", "False", "(18446744073709551616, 1)"), "understood"),
             (header("<f4", "False", "(-1, 1)"), "understood"),
             (header("<f4", "Maybe", "(1, 1)"), "understood"),
-            ("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1, 1)}".into(), "understood"),
+            (
+                "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1, 1)}".into(),
+                "understood",
+            ),
             ("{'descr': '<f4', 'shape': (1, 1)}".into(), "understood"),
             ("(".repeat(60_000), "understood"),
             (String::new(), "understood"),

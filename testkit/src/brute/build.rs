@@ -230,9 +230,7 @@ impl Builder<'_, '_> {
     fn caller_cells(&self, rank: Rank, epoch: u64, io: &[Io]) -> Vec<u32> {
         let (program, cells) = (self.graph.program, self.graph.cells);
         let regions = program.regions.iter().enumerate().filter(|(_, r)| io.contains(&r.io));
-        regions
-            .flat_map(|(i, r)| cells.of(RegionId(i as u16), rank, &r.whole(rank), epoch))
-            .collect()
+        regions.flat_map(|(i, r)| cells.of(RegionId(i as u16), rank, &r.whole(rank), epoch)).collect()
     }
 
     fn task(&mut self, stream: usize, id: TaskId, epoch: u64, before: u32) -> u32 {
@@ -283,7 +281,14 @@ impl Builder<'_, '_> {
         Parts { waits, store_wait, reads: Vec::new(), writes: Vec::new() }
     }
 
-    fn touch(&mut self, frame: &Frame, access: &Access, rect: &mk_core::Rect, what: What, after: &[u32]) -> u32 {
+    fn touch(
+        &mut self,
+        frame: &Frame,
+        access: &Access,
+        rect: &mk_core::Rect,
+        what: What,
+        after: &[u32],
+    ) -> u32 {
         let action = self.add(frame, what, after);
         let cells = self.graph.cells.of(access.region, access.rank, rect, frame.epoch);
         let a = self.last(action);
@@ -380,7 +385,8 @@ impl Builder<'_, '_> {
     fn posts(&mut self, frame: &Frame, stream: usize, task: &Task, foot: &Footprint, parts: &Parts) -> u32 {
         let blocks = foot.spec.blocks;
         let last_wait = parts.waits[blocks as usize - 1];
-        let mut all: Vec<u32> = parts.reads.iter().map(|r| r.2).chain(parts.writes.iter().map(|w| w.1)).collect();
+        let mut all: Vec<u32> =
+            parts.reads.iter().map(|r| r.2).chain(parts.writes.iter().map(|w| w.1)).collect();
         all.push(last_wait);
         all.extend(parts.store_wait);
         let mut end = all.clone();

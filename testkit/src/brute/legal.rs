@@ -2,8 +2,8 @@
 
 use super::{Example, cells::Cells};
 use mk_core::{
-    Caps, Carrier, DynHandler, Env, Io, PostAt, Program, Rank, RegionId, RegionKind, Registry, SignalKind,
-    Spec, Stream, TaskId,
+    Caps, Carrier, DynHandler, Env, Io, PostAt, Program, Queue, Rank, Region, RegionId, RegionKind, Registry,
+    Shape, SignalKind, Spec, Stream, StreamTasks, TaskId,
 };
 
 /// A task with what it touches.
@@ -17,9 +17,36 @@ fn wrong(program: &Program, id: TaskId, detail: String) -> Example {
     Example { tasks: vec![program.task_name(id)], detail }
 }
 
+/// What is wrong with the tables of a program, so that nothing else can be looked at.
+fn frame(p: &Program) -> Option<&'static str> {
+    let next = p.streams.iter().try_fold(0u64, |at, s| (s.first as u64 == at).then_some(at + s.len as u64));
+    let lane_of = |s: &StreamTasks| match s.queue {
+        Queue::Lane(lane) => lane.0,
+        Queue::Ticket => 0,
+    };
+    let lanes = |s: &StreamTasks| p.lanes.get(s.rank.index()).is_some_and(|&n| lane_of(s) < n);
+    let shaped = |r: &Region| match &r.shape {
+        Shape::Uniform(_) => true,
+        Shape::PerRank(v) => v.len() == p.ranks as usize,
+    };
+    if next != Some(p.tasks.len() as u64) {
+        return Some("the streams do not hold the tasks");
+    }
+    if p.streams.iter().any(|s| s.rank.0 as u32 >= p.ranks || !lanes(s)) {
+        return Some("a stream without rank or lane");
+    }
+    if !p.regions.iter().all(|r| r.depth > 0 && shaped(r) && r.bytes().is_ok()) {
+        return Some("a region without a shape");
+    }
+    None
+}
+
 /// The footprint of every task, or what is illegal.
 pub(super) fn check(program: &Program, registry: &Registry) -> Result<Vec<Footprint>, Example> {
     let nowhere = |detail| Example { tasks: vec![], detail };
+    if let Some(detail) = frame(program) {
+        return Err(nowhere(detail.to_string()));
+    }
     let opcodes = program.opcodes(registry).map_err(|e| nowhere(e.to_string()))?;
     let mut tasks = Vec::with_capacity(program.tasks.len());
     for s in &program.streams {

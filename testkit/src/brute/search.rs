@@ -326,7 +326,9 @@ impl<'a> Explorer<'a> {
     fn some_race(&self, exit: u32) -> Example {
         match self.races().first() {
             Some(&(a, b)) => self.race(a, b, exit),
-            None => Example { tasks: vec![], detail: format!("{} sees different outputs", self.graph.name(exit)) },
+            None => {
+                Example { tasks: vec![], detail: format!("{} sees different outputs", self.graph.name(exit)) }
+            }
         }
     }
 }

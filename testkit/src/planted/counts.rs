@@ -22,7 +22,8 @@ fn alias(ranks: u16, depth: u32) -> Result {
     let read = k.adds("read", 1)?;
     k.loaded(use_all, 0, read, 0)?;
     for r in 1..ranks {
-        let put = k.copy("near.put", (r, 0), &format!("put {r}"), 0, (x, 0, 0), (inbox, r.into(), 0), [1, 8], 1)?;
+        let put =
+            k.copy("near.put", (r, 0), &format!("put {r}"), 0, (x, 0, 0), (inbox, r.into(), 0), [1, 8], 1)?;
         k.wait(put, WaitFor::all(credit, 0).lag(depth as u8))?;
         k.done(put, 0, arrival, 0)?;
         k.fill((r, 0), "others", (y, 0, 0), [ranks.into(), 8], 2.0)?;
@@ -51,7 +52,9 @@ fn alias_of_signals(ranks: u16, posts: u16) -> Result {
 /// A finished program of the pool whose records no longer fit: the named kind of mutant, as it is.
 fn misfits(kind: mutate::Kind, tag: &str) -> Result<Vec<Planted>> {
     let mut planted = Vec::new();
-    for case in [pool::producer_consumer(1, 3)?, pool::credits(2, 2, 1)?, pool::far_pairs(2, 1)?, pool::ring(2, 2)?] {
+    for case in
+        [pool::producer_consumer(1, 3)?, pool::credits(2, 2, 1)?, pool::far_pairs(2, 1)?, pool::ring(2, 2)?]
+    {
         for m in mutate::all(&case.program, &case.registry, kind).into_iter().filter(|m| !m.retotalled) {
             let name = format!("{tag}: {} of {}", m.what, case.name);
             let case = crate::kit::Case { name, program: m.program, registry: case.registry.clone() };

@@ -2,7 +2,10 @@
 
 use super::{Planted, plant};
 use crate::kit::{Kit, TICKET};
-use mk_core::{Error, Rank, WaitFor, verify::FindingKind::Race};
+use mk_core::{
+    DType, Error, Io, Rank, Region, RegionKind, Shape, WaitFor,
+    verify::FindingKind::{self, Race},
+};
 
 const UNIT: u32 = 8;
 
@@ -161,7 +164,8 @@ fn reader_beside_writer(ranks: u16) -> Result {
     let y = k.output("y", 1, UNIT.into())?;
     for r in 0..ranks {
         k.map((r, 0), "show", (x, 0, 0), (show, 0, 0), [1, UNIT])?;
-        let get = k.copy("near.get", (r, 0), "get", (r + 1) % ranks, (show, 0, 0), (mine, 0, 0), [1, UNIT], 1)?;
+        let get =
+            k.copy("near.get", (r, 0), "get", (r + 1) % ranks, (show, 0, 0), (mine, 0, 0), [1, UNIT], 1)?;
         let take = k.map((r, 1), "take", (mine, 0, 0), (y, 0, 0), [1, UNIT])?;
         k.b.edge(&[get], take)?;
     }
@@ -227,6 +231,37 @@ fn slot_without_credit(chunks: u32, slots: u32) -> Result {
     plant(k, Race, &["fill", "fill"])
 }
 
+/// A peer touches what the caller gave or gets, though the run of that rank may not have started (`early`), or may have
+/// ended.
+fn beside_the_caller(ranks: u16, io: Io, early: bool) -> Result {
+    let name = format!("beside the caller({ranks}, {io:?}, {early})");
+    let mut k = Kit::new(name, 1, ranks.into())?;
+    let shape = Shape::Uniform([1, UNIT.into()]);
+    let shown = k.b.region(Region::new("shown", RegionKind::Heap, io, DType::F32, shape))?;
+    let own =
+        if io == Io::Input { k.output("own", 1, UNIT.into())? } else { k.input("own", 1, UNIT.into())? };
+    let (started, over) = (k.adds("started", 1)?, k.adds("over", 1)?);
+    for r in 0..ranks {
+        let (next, before) = ((r + 1) % ranks, (r + ranks - 1) % ranks);
+        let (op, src, dst) = match io {
+            Io::Input => ("near.get", shown, own),
+            Io::InOut => ("near.reduce_put", own, shown),
+            _ => ("near.put", own, shown),
+        };
+        let touch = k.copy(op, (r, 0), "touch", next, (src, 0, 0), (dst, 0, 0), [1, UNIT], 1)?;
+        if early {
+            k.done(touch, next, over, 0)?;
+            let end = k.sync("near.wait", (r, 1), "end", r)?;
+            k.wait(end, WaitFor::all(over, 0))?;
+        } else {
+            let start = k.sync("near.signal", (r, 1), "start", before)?;
+            k.done(start, before, started, 0)?;
+            k.wait(touch, WaitFor::all(started, 0))?;
+        }
+    }
+    plant(k, FindingKind::OutsideRun, &["touch"])
+}
+
 /// All of them.
 ///
 /// # Errors
@@ -254,6 +289,12 @@ pub fn all() -> Result<Vec<Planted>> {
         all.push(unordered_sums(ranks)?);
         all.push(late_before_store(ranks - 1)?);
         all.push(flag_before_data(false, ranks)?);
+    }
+    for io in [Io::Input, Io::Output, Io::InOut] {
+        for ranks in 2..=5 {
+            all.push(beside_the_caller(ranks, io, true)?);
+            all.push(beside_the_caller(ranks, io, false)?);
+        }
     }
     for depth in 1..=3 {
         all.push(one_way("missing credit, one way", depth, None)?);

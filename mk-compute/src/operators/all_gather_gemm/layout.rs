@@ -104,15 +104,16 @@ impl Layout {
         (1..world).map(move |d| (rank + world - d) % world)
     }
 
-    /// Row blocks of other ranks: those before `rank`'s own, and those after.
-    pub(super) fn remote_blocks(&self, rank: u32) -> [Range<u64>; 2] {
-        let all = self.first_block[self.world as usize];
-        [0..self.first_block[rank as usize], self.first_block[rank as usize + 1]..all]
+    /// The other ranks whose rows `rank` multiplies; none if it has no columns.
+    pub(super) fn sources(&self, rank: u32) -> Vec<u32> {
+        let takes = self.takes_rows(rank);
+        self.after(rank).filter(|&s| takes && !self.rows[s as usize].is_empty()).collect()
     }
 
     /// Whether `rank` multiplies rows of other ranks.
     pub(super) fn takes_rows(&self, rank: u32) -> bool {
-        let none_remote = self.remote_blocks(rank).iter().all(Range::is_empty);
-        !self.cols[rank as usize].is_empty() && !none_remote
+        let [all, own] = [self.world as usize, rank as usize].map(|r| self.first_block[r]);
+        let own = self.first_block[rank as usize + 1] - own;
+        !self.cols[rank as usize].is_empty() && all > own
     }
 }

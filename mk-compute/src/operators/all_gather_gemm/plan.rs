@@ -6,12 +6,13 @@
 //! peer p       tile: waits for `arrival` slice by slice, posts `credit` at r when it has loaded its operands
 //! ```
 //!
-//! Unfused, a push posts one word for the whole row block; joins wait for those of all sources and post `gathered`,
-//! for which every tile waits.
+//! Unfused, all pushes from one source to one peer post one word when they are done; joins wait for the words of all
+//! sources and post `gathered`, for which every tile waits. One word for all sources would need no joins, but its
+//! epochs would be kept apart by nothing that is easy to see.
 
 use super::layout::{Layout, RowBlock};
 use super::{AllGatherGemm, Plan};
-use crate::operators::shard::blocks;
+use crate::operators::slices::Slices;
 use crate::{Gemm, GemmArgs};
 use mk_core::{
     Caps, CommOp, CopyArgs, Error, Handler, Label, Limits, Op, PostTo, Program, ProgramBuilder, Rank, Region,
@@ -127,38 +128,29 @@ impl<'a> Planner<'a> {
         self.b.wait(task, WaitFor::all(x.credit, self.layout.credit(to, block)).lag(1))?;
         let post = match self.op.plan {
             Plan::Fused => PostTo::each_block(to, x.arrival, self.layout.arrival(block), 1),
-            Plan::Unfused => PostTo::done(to, x.arrival, block.number),
+            Plan::Unfused => PostTo::done(to, x.arrival, from.0.into()),
         };
         self.b.post(task, post)
     }
 
-    /// Unfused: waits for all rows of other ranks, as many ranges of words at a time as a task can wait for.
+    /// Unfused: waits for the rows of all sources, as many of them at a time as a task can wait for.
     fn joins(&mut self, rank: u32) -> Result<(), Error> {
         let Some(Exchange { arrival, gathered: Some(gathered), join, .. }) = self.exchange else {
             return Ok(());
         };
-        if !self.layout.takes_rows(rank) {
-            return Ok(());
-        }
+        let sources = self.layout.sources(rank);
+        let Some(&first) = sources.first() else { return Ok(()) };
         let me = Rank(rank as u16);
-        let wait = self.b.op(self.wait_handler(rank)?)?;
-        let words = self.layout.remote_blocks(rank).into_iter().flat_map(|words| blocks(words, Limits::SPAN));
-        let words: Vec<_> = words.collect();
-        for (i, ranges) in words.chunks(Limits::WAITS).enumerate() {
+        let route = self.registry.route(me, Rank(first as u16), NEED)?;
+        let wait = self.b.op(route.handler(CommOp::Wait)?)?;
+        for (i, sources) in sources.chunks(Limits::WAITS).enumerate() {
             let task = self.b.task(me, deal(i as u64, self.lanes), wait, join, &SyncArgs { peer: me })?;
-            for words in ranges {
-                self.b.wait(task, WaitFor::all(arrival, words.start).count(words.end - words.start))?;
+            for &source in sources {
+                self.b.wait(task, WaitFor::all(arrival, source.into()))?;
             }
             self.b.post(task, PostTo::done(me, gathered, 0))?;
         }
         Ok(())
-    }
-
-    /// The join of the transport that brings `rank` its rows.
-    fn wait_handler(&self, rank: u32) -> Result<&'static str, Error> {
-        let has_rows = |&s: &u32| !self.layout.rows[s as usize].is_empty();
-        let source = self.layout.after(rank).find(has_rows).unwrap_or(rank);
-        self.registry.route(Rank(rank as u16), Rank(source as u16), NEED)?.handler(CommOp::Wait)
     }
 
     /// Own rows first, then the sources in the order in which they arrive: `rank + 1` sends to `rank` first.
@@ -206,14 +198,13 @@ impl<'a> Planner<'a> {
 
     /// Fused: slice by slice, and only for rows that come from elsewhere. Unfused: for everything.
     fn guard_tile(&mut self, task: TaskRef, [rank, source]: [u32; 2], block: &RowBlock) -> Result<(), Error> {
-        let slices = self.layout.slices;
         let wait = match &self.exchange {
             Some(Exchange { gathered: Some(word), .. }) if self.layout.takes_rows(rank) => {
                 WaitFor::all(*word, 0)
             }
-            Some(x @ Exchange { gathered: None, .. }) if source != rank => {
-                let words = WaitFor::all(x.arrival, self.layout.arrival(block));
-                words.count(slices.count.into()).each_block(slices.every)
+            Some(Exchange { gathered: None, arrival, .. }) if source != rank => {
+                let Slices { count, every } = self.layout.slices;
+                WaitFor::all(*arrival, self.layout.arrival(block)).count(count.into()).each_block(every)
             }
             _ => return Ok(()),
         };
@@ -242,13 +233,13 @@ impl Exchange {
         let gather = Region::heap(AllGatherGemm::GATHER, op.dtype, Shape::Uniform([op.m, op.k]));
         let row_blocks = layout.first_block[layout.world as usize];
         let ranks = 0..layout.world;
-        let (words, gathered) = match op.plan {
+        let (arrivals, gathered) = match op.plan {
             Plan::Fused => (row_blocks.saturating_mul(layout.slices.count.into()), None),
-            Plan::Unfused => (row_blocks, Some(b.signal("gathered", SignalKind::Add, 1)?)),
+            Plan::Unfused => (layout.world.into(), Some(b.signal("gathered", SignalKind::Add, 1)?)),
         };
         Ok(Exchange {
             gather: b.region(gather)?,
-            arrival: b.signal("arrival", SignalKind::Add, words)?,
+            arrival: b.signal("arrival", SignalKind::Add, arrivals)?,
             credit: b.signal(
                 "credit",
                 SignalKind::Add,
