@@ -10,17 +10,22 @@ use std::error::Error;
 
 const RANKS: u32 = 4;
 /// Sizes that divide by nothing in particular: shards are uneven, tiles are cut.
-const [M, N, K]: [u64; 3] = [520, 576, 320];
+const M: u64 = 520;
+const N: u64 = 576;
+const K: u64 = 320;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // 1. The world, and what it can do: here NVLink between four GPUs, and the compute handlers.
     let world = World::local(RANKS.into())?;
-    let registry =
-        Registry::builder().transport(mk_nvlink::NvLink::new()).handlers(mk_compute::handlers()).build(&world)?;
+    let registry = Registry::builder()
+        .transport(mk_nvlink::NvLink::new())
+        .handlers(mk_compute::handlers())
+        .build(&world)?;
 
     // 2. The caller's tensors, whole and cut into shards.
-    let random =
-        |tensor, rows, cols| Tensor::from_f32(DType::Bf16, rows, cols, &reference::uniform_block(7, tensor, [0, 0], [rows, cols]));
+    let random = |tensor, rows, cols| {
+        Tensor::from_f32(DType::Bf16, rows, cols, &reference::uniform_block(7, tensor, [0, 0], [rows, cols]))
+    };
     let (a, b) = (random(0, M, K), random(1, K, N));
 
     for plan in [Plan::Fused, Plan::Unfused] {
@@ -31,7 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         // 4. The proof. Only a proved program can be loaded.
         let program = program.verify(&registry, &Hardware::h200())?;
         let proof = program.proof();
-        println!("{op}: {} tasks proved free of deadlocks and races ({} pairs ordered)", proof.tasks, proof.pairs);
+        println!(
+            "{op}: {} tasks proved free of deadlocks and races ({} pairs ordered)",
+            proof.tasks, proof.pairs
+        );
 
         // 5. The run.
         let mut bindings = Bindings::new();

@@ -31,7 +31,10 @@ impl Handler for LeakyRelu {
     fn spec(&self, a: &LeakyReluArgs, env: &Env<'_>) -> Result<Spec, ArgError> {
         let (src, dst) = (env.region(a.src)?, env.region(a.dst)?);
         if src.dtype != dst.dtype || src.dtype == DType::I32 {
-            return Err(ArgError::new(format!("takes two float regions of one type, not {} and {}", src.dtype, dst.dtype)));
+            return Err(ArgError::new(format!(
+                "takes two float regions of one type, not {} and {}",
+                src.dtype, dst.dtype
+            )));
         }
         let rect = src.whole(env.rank);
         let mut spec = Spec::new(1);
@@ -98,7 +101,8 @@ fn program(registry: &Registry, signals: bool) -> Result<Program, Error> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world = World::local(2)?;
-    let registry = Registry::builder().transport(mk_nvlink::NvLink::new()).handler(LeakyRelu).build(&world)?;
+    let registry =
+        Registry::builder().transport(mk_nvlink::NvLink::new()).handler(LeakyRelu).build(&world)?;
     let hardware = Hardware::h200();
 
     match program(&registry, false)?.verify(&registry, &hardware) {

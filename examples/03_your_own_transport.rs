@@ -145,9 +145,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = ring(&registry)?.verify(&registry, &Hardware::h200())?;
     println!("a ring of {SERVERS} servers over '{}': proved", registry.transports().next().unwrap_or("?"));
 
-    let faults = Faults::from_toml(
-        "reorder = 0.5\nduplicate = 0.5\n[delay]\nprobability = 0.5\nmax_us = 200.0\n",
-    )?;
+    let faults =
+        Faults::from_toml("reorder = 0.5\nduplicate = 0.5\n[delay]\nprobability = 0.5\nmax_us = 200.0\n")?;
     for seed in 1..=5 {
         let mut gpus = Simulator::builder(&registry).schedule_seed(seed).faults(faults.clone()).build();
         for epoch in 0..3 {
@@ -166,7 +165,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
             }
         }
-        println!("seed {seed}: three epochs, all right, {:.0} us the last", gpus.report().time_ns as f64 / 1000.0);
+        println!(
+            "seed {seed}: three epochs, all right, {:.0} us the last",
+            gpus.report().time_ns as f64 / 1000.0
+        );
     }
     Ok(())
 }

@@ -86,9 +86,10 @@ impl From<Fault> for Failure {
             Reason::PeerLost(_) | Reason::Nic { .. } => {
                 (Exit::Fault, "look at that rank first: the others only report it")
             }
-            _ => {
-                (Exit::Wrong, "a proved program does not do this: please report it with its --schedule-seed")
-            }
+            _ => (
+                Exit::Wrong,
+                "unless --faults breaks a promise, a proved program does not do this: please report it with --schedule-seed",
+            ),
         };
         let says = Explanation {
             kind: "fault",

@@ -105,6 +105,19 @@ fn topology_and_hardware_files() {
 }
 
 #[test]
+fn faults_files() {
+    let d = tempfile::tempdir().unwrap();
+    let file = |text: &str| {
+        let path = d.path().join("faults.toml");
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    run_refused(&["--faults", &file("jitter = 1.0\nreordr = 0.5\n")], &["faults.toml", "line 2", "reordr"]);
+    run_refused(&["--faults", &file("reorder = nan\n")], &["reorder", "0 to 1"]);
+    run_refused(&["--faults", &file("[kill]\nrank = 4\nat_us = 0.0\n")], &["rank 4", "ranks 0 to 3"]);
+}
+
+#[test]
 fn files_that_cannot_be_read() {
     let d = tempfile::tempdir().unwrap();
     let at = |name: &str| d.path().join(name).display().to_string();

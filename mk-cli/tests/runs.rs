@@ -258,6 +258,45 @@ fn a_plan_that_was_written_is_proved_again() {
     assert!(text.out.contains("no deadlock, no race"), "{text:?}");
 }
 
+/// Kills a rank early: the survivors say who is gone, and the trace shows what they waited for.
+#[test]
+fn a_lost_rank_is_exit_code_4_on_the_survivors_word() {
+    let d = tempfile::tempdir().unwrap();
+    let at = |name: &str| d.path().join(name).display().to_string();
+    fs::write(at("kill.toml"), "[kill]\nrank = 1\nat_us = 3.0\n").unwrap();
+    let args =
+        ["run", "ag-gemm", "--faults", &at("kill.toml"), "--trace", &at("trace.json"), "--out", &at("c.npy")];
+    let done = mk(&args);
+    assert_eq!(done.code, Some(4), "{done:?}");
+    assert!(done.err.contains("rank 1 is lost") && done.err.contains("tile"), "{done:?}");
+    let json: Value = serde_json::from_str(&mk(&[&args[..], &["--json"]].concat()).out).unwrap();
+    assert_eq!((&json["ok"], &json["kind"]), (&false.into(), &"fault".into()));
+    let trace: Value = serde_json::from_slice(&fs::read(at("trace.json")).unwrap()).unwrap();
+    assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+    assert!(!Path::new(&at("c.npy")).exists(), "no result of a run that failed");
+}
+
+#[test]
+fn a_time_out_is_exit_code_4() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("slow.toml").display().to_string();
+    fs::write(&path, "[slow]\nrank = 0\nfactor = 100000.0\n").unwrap();
+    let done = mk(&["run", "ag-gemm", "--faults", &path, "--timeout-ms", "1"]);
+    assert_eq!(done.code, Some(4), "{done:?}");
+    assert!(done.err.contains("waited 1000 us"), "{done:?}");
+}
+
+/// A network that delays what it carries changes the time, never the bits.
+#[test]
+fn delays_change_the_time_and_not_the_result() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("late.toml").display().to_string();
+    fs::write(&path, "jitter = 2.0\ndelay = { probability = 0.5, max_us = 50.0 }\n").unwrap();
+    let (good, late) = (object(&["run", "ag-gemm"]), object(&["run", "ag-gemm", "--faults", &path]));
+    assert_eq!(late["result"], good["result"]);
+    assert!(late["simulated"]["us"].as_f64() > good["simulated"]["us"].as_f64());
+}
+
 /// A program that does not wait for what it reads has a fitting file, but no proof.
 #[test]
 fn a_program_with_a_race_is_refuted_with_exit_code_3() {
