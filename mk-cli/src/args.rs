@@ -56,6 +56,48 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Prove that a program file can neither deadlock nor race.
     Verify(VerifyArgs),
+    /// Measure this build on this machine, and write the samples to a file.
+    Bench(BenchArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(
+    after_help = "See `mk bench sim --help` for its options and examples.",
+    subcommand_value_name = "NAME",
+    subcommand_help_heading = "Benchmarks",
+    disable_help_subcommand = true
+)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) name: BenchName,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum BenchName {
+    /// Planner, verifier and simulator, in tasks a second, on AllGather+GEMM plans of growing size.
+    Sim(BenchSim),
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  mk bench sim                              three sizes, up to a million tasks
+  mk bench sim --samples 3 --of-bar 0.33    a quick look: a third of each bar is enough
+  mk bench sim --out docs/results           a file for the record")]
+pub(crate) struct BenchSim {
+    /// Measurements of each case; the median counts
+    #[arg(long, value_name = "NUMBER", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) samples: u16,
+    /// The share of each bar that is enough to pass
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    pub(crate) of_bar: f64,
+    /// Write NAME-DATE-COMMIT.json to this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+fn share(s: &str) -> Result<f64, String> {
+    s.parse().ok().filter(|x| *x > 0.0 && *x <= 1.0).ok_or_else(|| "a number above 0, at most 1".into())
 }
 
 #[derive(ClapArgs, Debug)]

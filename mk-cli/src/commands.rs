@@ -1,5 +1,6 @@
 //! The commands.
 
+pub(crate) mod bench;
 pub(crate) mod plan;
 mod problem;
 pub(crate) mod run;

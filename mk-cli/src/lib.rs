@@ -61,5 +61,8 @@ fn dispatch(args: Args, console: &mut Console<'_>) -> Result<(), Failure> {
             args::PlanOperator::AgGemm(options) => commands::plan::ag_gemm(&options, console),
         },
         Command::Verify(options) => commands::verify::verify(&options, console),
+        Command::Bench(bench) => match bench.name {
+            args::BenchName::Sim(options) => commands::bench::sim(&options, console),
+        },
     }
 }

@@ -1,4 +1,5 @@
 //! The builder: what is asked for, and the thresholds that come out.
+#![allow(clippy::unwrap_used)]
 
 use mk_core::*;
 use mk_nvlink::NvLink;
@@ -81,7 +82,8 @@ fn edges_take_one_word_for_each_rank_that_posts() {
     let p = b.finish().unwrap();
     let w = task(&p, 0, 0).waits[0];
     assert_eq!((w.count, w.total, w.upto), (3, 2, 2));
-    let words: Vec<_> = (1..4).flat_map(|r| [(r, 0), (r, 1)]).map(|(r, l)| task(&p, r, l).posts[0].word).collect();
+    let words: Vec<_> =
+        (1..4).flat_map(|r| [(r, 0), (r, 1)]).map(|(r, l)| task(&p, r, l).posts[0].word).collect();
     assert_eq!(words, [0, 0, 1, 1, 2, 2]);
     // Ranks that post a different number of times cannot share a strided wait, but two waits are enough here.
     let mut b = builder(3);
@@ -193,9 +195,11 @@ fn streams_are_sorted_and_hold_all_tasks() {
 #[test]
 fn a_registry_says_who_is_there_twice_or_not_at_all() {
     let world = World::local(2).unwrap();
-    let error = Registry::builder().transport(NvLink::new()).transport(NvLink::new()).build(&world).unwrap_err();
+    let error =
+        Registry::builder().transport(NvLink::new()).transport(NvLink::new()).build(&world).unwrap_err();
     assert!(text(error).contains("nvlink"));
-    let error = Registry::builder().handler(mk_compute::Scale).handler(mk_compute::Scale).build(&world).unwrap_err();
+    let error =
+        Registry::builder().handler(mk_compute::Scale).handler(mk_compute::Scale).build(&world).unwrap_err();
     assert!(text(error).contains("scale"));
     let error = Registry::builder().offers("ghost", [Caps::PUT]).build(&world).unwrap_err();
     assert!(text(error).contains("ghost"));

@@ -174,7 +174,9 @@ fn without_the_credit_the_next_epochs_push_races_with_the_reader() {
 
 #[test]
 fn a_rotating_region_needs_credits_only_as_deep_as_its_copies() {
-    for (depth, lag, safe) in [(1, 1, true), (2, 2, true), (2, 1, true), (3, 3, true), (1, 2, false), (2, 3, false)] {
+    for (depth, lag, safe) in
+        [(1, 1, true), (2, 2, true), (2, 1, true), (3, 3, true), (1, 2, false), (2, 3, false)]
+    {
         let mut k = Kit::new(2);
         let (x, out) = (k.input("x"), k.output("out", 1));
         let y = k.region(Region::heap("y", DType::F32, Shape::Uniform([SIDE, SIDE])).rotating(depth));
@@ -229,8 +231,10 @@ fn unit_by_unit(count: u64, every: u64) -> Kit {
     let (x, y, z) = (k.input("x"), k.heap("y"), k.heap("z"));
     let push = k.copy("nvlink.put_signal", LANE[0], "push", 0, x, y, 1, 4);
     let on = k.copy("nvlink.put_signal", LANE[0], "on", 1, y, z, 0, 4);
-    let (arrival, credit) =
-        (k.b.signal("arrival", SignalKind::Add, 4).unwrap(), k.b.signal("credit", SignalKind::Add, 1).unwrap());
+    let (arrival, credit) = (
+        k.b.signal("arrival", SignalKind::Add, 4).unwrap(),
+        k.b.signal("credit", SignalKind::Add, 1).unwrap(),
+    );
     k.b.post(push, PostTo::each_block(Rank(1), arrival, 0, 1)).unwrap();
     k.b.wait(on, WaitFor::all(arrival, 0).count(count).each_block(every)).unwrap();
     k.b.post(on, PostTo::loaded(Rank(0), credit, 0)).unwrap();
@@ -394,7 +398,10 @@ fn outputs_are_written_once_and_completely() {
     let out = k.region(Region::output("out", DType::F32, Shape::Uniform([SIDE + 1, SIDE])));
     k.scale("one", 0, LANE[0], x, out);
     let finding = k.refuted(Kind::Unwritten, &[]);
-    assert!(finding.detail.contains("64 of the 4160") && finding.detail.contains("row 64, column 0"), "{finding}");
+    assert!(
+        finding.detail.contains("64 of the 4160") && finding.detail.contains("row 64, column 0"),
+        "{finding}"
+    );
 }
 
 #[test]
@@ -457,7 +464,9 @@ fn regress_mirage_761_more_lanes_than_can_be_resident() {
 
 #[test]
 fn regress_vllm_41189_lanes_are_checked_on_every_size_of_gpu() {
-    for (sms, lanes, fits) in [(1, 1, true), (1, 2, false), (78, 78, true), (78, 79, false), (114, 115, false)] {
+    for (sms, lanes, fits) in
+        [(1, 1, true), (1, 2, false), (78, 78, true), (78, 79, false), (114, 115, false)]
+    {
         let mut k = Kit::new(1);
         k.b.lanes(Rank(0), lanes);
         let (program, registry) = k.finish();
@@ -503,7 +512,9 @@ fn two_programs_that_share_a_region_need_a_credit_that_they_share() {
     assert!(finding.detail.contains("'p'") && finding.detail.contains("'q'"), "{finding}");
 
     let q = sharing("q", true, 2);
-    let Err(Error::NotProved { finding, .. }) = verify_pair(&p, &q) else { panic!("a wrong count was proved") };
+    let Err(Error::NotProved { finding, .. }) = verify_pair(&p, &q) else {
+        panic!("a wrong count was proved")
+    };
     assert_eq!(finding.kind, Kind::Threshold);
 }
 
@@ -569,7 +580,8 @@ fn a_peer_that_writes_an_output_is_waited_for() {
         let [ready, end] = [k.sync("nvlink.signal", "ready", 0, 0, 1), k.sync("nvlink.wait", "end", 0, 1, 0)];
         let push = k.put("push", 1, x, out, 0);
         // Both ways go through rank 2.
-        let [there, back] = [k.sync("nvlink.signal", "there", 2, 0, 1), k.sync("nvlink.signal", "back", 2, 1, 0)];
+        let [there, back] =
+            [k.sync("nvlink.signal", "there", 2, 0, 1), k.sync("nvlink.signal", "back", 2, 1, 0)];
         for (from, to) in [(ready, there), (there, push), (push, back)] {
             k.b.edge(&[from], to).unwrap();
         }

@@ -454,7 +454,7 @@ fn add_units(plan: &mut Plan, program: &Program) {
             Queue::Ticket => plan.units.extend((0..program.lanes[rank]).map(|lane| unit(lane, true))),
         }
         let range = &mut plan.rank_units[rank];
-        if range.is_empty() {
+        if range.start == range.end {
             range.start = before;
         }
         range.end = plan.units.len();

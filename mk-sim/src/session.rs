@@ -337,7 +337,6 @@ fn detect(
         let epoch = |j: &Job<'_>| races::Epoch {
             plan: j.plan,
             clocks: j.clocks,
-            first_task: j.first_task,
             first_post: j.first_post,
         };
         let outcome = races::check(plans, &jobs.iter().map(epoch).collect::<Vec<_>>(), log);

@@ -1,7 +1,10 @@
 //! Mutants of small programs, tabulated by who catches them. A mutant that the verifier proves must be harmless, and
 //! the brute-force scheduler, which knows nothing of the verifier, is the one to say so.
 
-use mk_core::{Error, Hardware};
+mod common;
+
+use mk_core::{Error, Fault, Hardware, Registry};
+use mk_sim::Checks;
 use std::collections::BTreeMap;
 use testkit::brute::{self, Bounds, Outcome};
 use testkit::mutate::{self, Kind, Mutant};
@@ -33,51 +36,77 @@ fn mutants(cases: &[Case], kind: Kind) -> Vec<Row> {
     rows.into_iter().skip(offset).step_by(step).collect()
 }
 
+/// Who caught a mutant.
+#[derive(Default)]
+struct Caught {
+    mutants: usize,
+    /// By how the verifier calls it, and what the brute-force scheduler says.
+    verifier: BTreeMap<String, usize>,
+    /// Refuted, and found by a detector of the simulator, too.
+    both: usize,
+    /// Proved, and harmless (or another program that is right).
+    nobody: usize,
+}
+
+/// Schedules under which the simulator runs a mutant.
+const SCHEDULES: u64 = 2;
+
+/// Whether a detector of the simulator finds anything.
+fn simulated(mutant: &Mutant, registry: &Registry) -> Vec<Fault> {
+    let run = |seed| common::findings(&mutant.program, registry, Checks::all(), seed, 3);
+    (0..SCHEDULES).map(run).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
 fn check(kind: Kind) {
     let cases = pool::all().expect("legal sizes");
     let rows = mutants(&cases, kind);
     assert!(rows.len() >= ENOUGH, "{kind:?} has only {} mutants", rows.len());
-    let mut table: BTreeMap<String, usize> = BTreeMap::new();
-    let mut bad = Vec::new();
+    let (mut caught, mut bad) = (Caught { mutants: rows.len(), ..Caught::default() }, Vec::new());
     for Row { case, mutant } in &rows {
         let Case { name, program, registry } = &cases[*case];
         assert_ne!(mutant.program, *program, "{name}: {} does not differ", mutant.what);
         let verdict = mutant.program.clone().verify(registry, &Hardware::h200());
-        let report =
-            brute::explore(&mutant.program, registry, &Bounds::fitting(&mutant.program), Some(program));
-        let truth = format!("{:?}", report.outcome).split(['(', ' ']).next().unwrap_or_default().to_string();
-        let who = match &verdict {
-            Err(Error::NotProved { finding, .. }) => format!("{:?} {:?}", finding.verdict, finding.kind),
-            Err(e) => panic!("{name}: {e}"),
+        let bounds = Bounds::fitting(&mutant.program);
+        let truth = brute::explore(&mutant.program, registry, &bounds, Some(program)).outcome;
+        let found = simulated(mutant, registry);
+        let twin = if mutant.retotalled { " (retotalled)" } else { "" };
+        let place = format!("{name}: {}{twin}: {}", mutant.place, mutant.what);
+        match verdict {
             Ok(_) => {
-                if !matches!(report.outcome, Outcome::Harmless | Outcome::Changed(_)) {
-                    let twin = if mutant.retotalled { " (retotalled)" } else { "" };
-                    bad.push(format!(
-                        "{name}: {}{twin}: {}\n    {:?}",
-                        mutant.place, mutant.what, report.outcome
-                    ));
+                caught.nobody += 1;
+                if !matches!(truth, Outcome::Harmless | Outcome::Changed(_)) {
+                    bad.push(format!("{place}\n    proved, but {truth:?}"));
                 }
-                "proved".into()
+                if let Some(fault) = found.first() {
+                    bad.push(format!("{place}\n    proved, but the simulator finds: {fault}"));
+                }
             }
-        };
-        if let Ok(show) = std::env::var("SHOW")
-            && format!("{who}|{truth}") == show
-        {
-            println!(
-                "SHOW {name}: {} {} {:?}\n {:?}",
-                mutant.place,
-                mutant.what,
-                report.outcome,
-                verdict.as_ref().err()
-            );
+            Err(Error::NotProved { finding, .. }) => {
+                let truth = format!("{truth:?}");
+                let truth = truth.split(['(', ' ']).next().unwrap_or_default();
+                *caught
+                    .verifier
+                    .entry(format!("{:<13} | {truth}", format!("{:?}", finding.kind)))
+                    .or_default() += 1;
+                caught.both += usize::from(!found.is_empty());
+            }
+            Err(e) => panic!("{place}: {e}"),
         }
-        *table.entry(format!("{who:<24} | {truth}")).or_default() += 1;
     }
-    println!("{kind:?}: {} mutants", rows.len());
-    for (row, n) in &table {
+    print(kind, &caught);
+    assert!(bad.is_empty(), "{} survivors are not harmless:\n{}", bad.len(), bad.join("\n"));
+}
+
+fn print(kind: Kind, caught: &Caught) {
+    let refuted = caught.mutants - caught.nobody;
+    println!(
+        "{kind:?}: {} mutants: builder 0 (they are made from what it has finished), verifier {refuted}, of these the simulator {}, \
+         nobody {} (harmless)",
+        caught.mutants, caught.both, caught.nobody
+    );
+    for (row, n) in &caught.verifier {
         println!("  {n:>5}  {row}");
     }
-    assert!(bad.is_empty(), "{} survivors are not harmless:\n{}", bad.len(), bad.join("\n"));
 }
 
 macro_rules! kinds {

@@ -185,9 +185,10 @@ impl Planned {
         let Planned { operator, ranks, nodes, tasks, lanes, memory, moved_bytes } = self;
         let bytes = memory.heap + memory.bound + memory.staging + memory.signals + memory.tasks;
         format!(
-            "{operator} on {ranks} rank{} of {nodes} node{}: {tasks} tasks, {lanes} lane{} a rank, {} a rank, {} moved",
+            "{operator} on {ranks} rank{} of {nodes} node{}: {tasks} task{}, {lanes} lane{} a rank, {} a rank, {} moved",
             s(*ranks as usize),
             s(*nodes),
+            s(*tasks),
             s(usize::from(*lanes)),
             human(bytes.into()),
             human((*moved_bytes).into()),

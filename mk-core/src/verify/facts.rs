@@ -3,8 +3,8 @@
 use super::report::{Findings, refuted};
 use super::{Finding, FindingKind as Kind};
 use crate::{
-    Access, Caps, Carrier, Env, Hardware, Io, Mode, Phase, Post, PostAt, Program, Queue, Rank, Rect, Region, RegionKind,
-    Registry, SignalKind, Spec, Task, TaskId, Wait, WaitAt, Walk,
+    Access, Caps, Carrier, Env, Hardware, Io, Mode, Phase, Post, PostAt, Program, Queue, Rank, Rect, Region,
+    RegionKind, Registry, SignalKind, Spec, Task, TaskId, Wait, WaitAt, Walk,
 };
 
 /// One access, or one block of it where its task posts by block.
@@ -65,21 +65,28 @@ impl<'a> Facts<'a> {
         }
         let (words, n) = (program.words() as usize, program.tasks.len());
         let all = words * program.ranks as usize;
-        let mut facts = Facts {
-            program,
-            words,
-            rank_of: Vec::with_capacity(n),
-            blocks: Vec::with_capacity(n),
-            totals: vec![0; all],
-            writers: vec![Writer::Nobody; all],
-            items: program
-                .regions
-                .iter()
-                .map(|r| if only_read_at_home(r) { Vec::new() } else { vec![Vec::new(); program.ranks as usize] })
-                .collect(),
-            accesses: 0,
-            prefixes: false,
-        };
+        let mut facts =
+            Facts {
+                program,
+                words,
+                rank_of: Vec::with_capacity(n),
+                blocks: Vec::with_capacity(n),
+                totals: vec![0; all],
+                writers: vec![Writer::Nobody; all],
+                items: program
+                    .regions
+                    .iter()
+                    .map(|r| {
+                        if only_read_at_home(r) {
+                            Vec::new()
+                        } else {
+                            vec![Vec::new(); program.ranks as usize]
+                        }
+                    })
+                    .collect(),
+                accesses: 0,
+                prefixes: false,
+            };
         let mut reach = Reach::new(registry, opcodes);
         for (index, stream) in program.streams.iter().enumerate() {
             for id in stream.tasks() {
@@ -110,7 +117,11 @@ impl<'a> Facts<'a> {
         let p = self.program;
         let (task, s) = (p.task(id), &p.streams[stream as usize]);
         let Some(&opcode) = reach.opcodes.get(task.op.index()) else {
-            return Err(self.bad(Kind::Malformed, id, format!("has handler {} of {}", task.op.0, p.handlers.len())));
+            return Err(self.bad(
+                Kind::Malformed,
+                id,
+                format!("has handler {} of {}", task.op.0, p.handlers.len()),
+            ));
         };
         let handler = &reach.registry.handlers()[opcode as usize];
         if handler.stream() != s.stream {
@@ -118,7 +129,8 @@ impl<'a> Facts<'a> {
             return Err(self.bad(Kind::Malformed, id, text));
         }
         let env = Env { regions: &p.regions, rank: s.rank, ranks: p.ranks };
-        let spec = handler.spec(&task.args, &env).map_err(|e| self.bad(Kind::Arguments, id, e.to_string()))?;
+        let spec =
+            handler.spec(&task.args, &env).map_err(|e| self.bad(Kind::Arguments, id, e.to_string()))?;
         self.rank_of.push(s.rank);
         self.blocks.push(spec.blocks);
         self.check_accesses(id, opcode, &spec, reach)?;
@@ -133,7 +145,13 @@ impl<'a> Facts<'a> {
         Ok(())
     }
 
-    fn check_accesses(&self, id: TaskId, opcode: u16, spec: &Spec, reach: &mut Reach<'_>) -> Result<(), Finding> {
+    fn check_accesses(
+        &self,
+        id: TaskId,
+        opcode: u16,
+        spec: &Spec,
+        reach: &mut Reach<'_>,
+    ) -> Result<(), Finding> {
         let p = self.program;
         let rank = self.rank_of[id.index()];
         for (i, a) in spec.accesses.iter().enumerate() {
@@ -150,7 +168,11 @@ impl<'a> Facts<'a> {
                 return Err(self.bad(Kind::OutOfRange, id, text));
             }
             if a.mode.writes() && region.io == Io::Input {
-                return Err(self.bad(Kind::Unreachable, id, format!("writes to the input '{}'", region.name)));
+                return Err(self.bad(
+                    Kind::Unreachable,
+                    id,
+                    format!("writes to the input '{}'", region.name),
+                ));
             }
             if a.rank != rank {
                 if region.kind == RegionKind::Bound {
@@ -166,7 +188,8 @@ impl<'a> Facts<'a> {
                     Mode::Update => Caps::REDUCE,
                 };
                 if !reach.memory(opcode, rank, a.rank).contains(need) {
-                    let text = format!("needs {need} from {rank} to {}, which nothing registered gives it", a.rank);
+                    let text =
+                        format!("needs {need} from {rank} to {}, which nothing registered gives it", a.rank);
                     return Err(self.bad(Kind::Unreachable, id, text));
                 }
             }
@@ -199,7 +222,11 @@ impl<'a> Facts<'a> {
         }
         let signal = self.signal(w.word);
         if signal != self.signal(last as u32) || signal.is_none_or(|(_, clock)| clock != w.clock) {
-            return Err(self.bad(Kind::Malformed, id, "has a wait whose words are not of one signal's epoch".into()));
+            return Err(self.bad(
+                Kind::Malformed,
+                id,
+                "has a wait whose words are not of one signal's epoch".into(),
+            ));
         }
         if w.upto == 0 || w.upto > w.total || (w.lag() > 0 && w.upto != w.total) {
             let text = format!("waits for {} of {} posts, {} epochs back", w.upto, w.total, w.lag());
@@ -258,7 +285,9 @@ impl<'a> Facts<'a> {
             Carrier::Transport => {
                 let mut remote = spec.accesses.iter().map(|a| a.rank).filter(|r| *r != rank).peekable();
                 let same_peer = remote.peek().is_none() || remote.any(|r| r == to);
-                post.kind() != SignalKind::Add && same_peer && reach.memory(opcode, rank, to).contains(Caps::SIGNAL)
+                post.kind() != SignalKind::Add
+                    && same_peer
+                    && reach.memory(opcode, rank, to).contains(Caps::SIGNAL)
             }
         };
         if deliverable {
@@ -469,7 +498,10 @@ fn check_frame(p: &Program, registry: &Registry, hardware: Option<&Hardware>, fi
             bad(Kind::Malformed, e.to_string());
         }
         if r.shared && r.depth != 1 {
-            bad(Kind::Malformed, format!("region '{}' is shared and rotates: a shared region has one copy", r.name));
+            bad(
+                Kind::Malformed,
+                format!("region '{}' is shared and rotates: a shared region has one copy", r.name),
+            );
         }
     }
     let mut next = 0u64;

@@ -68,11 +68,14 @@ impl Run<'_, '_> {
         let task = *self.facts.program.task(id);
         if !self.places[stream as usize].loaded {
             let by_block = kind == Stream::Comm
-                && (task.posts().any(|p| p.at() == PostAt::Block) || task.waits().any(|w| w.at() == WaitAt::Block));
+                && (task.posts().any(|p| p.at() == PostAt::Block)
+                    || task.waits().any(|w| w.at() == WaitAt::Block));
             let unmet = if by_block {
                 self.run_blocks(id, &task, stream, rank)
             } else {
-                task.waits().filter(|w| w.at() != WaitAt::Store).find_map(|w| self.unmet(rank, w, 0, w.count as u32))
+                task.waits()
+                    .filter(|w| w.at() != WaitAt::Store)
+                    .find_map(|w| self.unmet(rank, w, 0, w.count as u32))
             };
             if unmet.is_some() {
                 return unmet;
@@ -116,7 +119,9 @@ impl Run<'_, '_> {
         if w.lag() > 0 {
             return None;
         }
-        (from..to).map(|j| self.facts.at(rank, w.word + j * w.stride as u32)).find(|&at| self.counts[at] < w.upto)
+        (from..to)
+            .map(|j| self.facts.at(rank, w.word + j * w.stride as u32))
+            .find(|&at| self.counts[at] < w.upto)
     }
 
     fn post_all(&mut self, task: &Task, at: PostAt) {
@@ -209,7 +214,9 @@ impl Run<'_, '_> {
                         && match p.at() {
                             PostAt::Loaded => place.loaded,
                             PostAt::Done => false,
-                            PostAt::Block => (word - p.word.min(word)) * (p.every as u32) + p.every as u32 <= place.block,
+                            PostAt::Block => {
+                                (word - p.word.min(word)) * (p.every as u32) + p.every as u32 <= place.block
+                            }
                         };
                     hits && !made
                 };

@@ -105,9 +105,13 @@ impl Finding {
             FindingKind::Undeliverable => {
                 "post by put_signal or signal of the pair's transport, with a Set signal where it is a network"
             }
-            FindingKind::Threshold => "let the builder compute thresholds: one word a producer, all posts or one stream",
+            FindingKind::Threshold => {
+                "let the builder compute thresholds: one word a producer, all posts or one stream"
+            }
             FindingKind::EpochAlias => "give each rank that posts a word of its own",
-            FindingKind::Deadlock => "break the chain: let one of its tasks start without waiting, or swap tasks in a stream",
+            FindingKind::Deadlock => {
+                "break the chain: let one of its tasks start without waiting, or swap tasks in a stream"
+            }
             FindingKind::Race => {
                 "let the second task wait for a post of the first; for the next epoch, for a credit (a wait with lag)"
             }
@@ -118,7 +122,9 @@ impl Finding {
                 "let the peer wait for a post of the region's rank first, and let that rank wait for the peer's post"
             }
             FindingKind::Lanes => "use as many lanes as there are SMs, less what other kernels need",
-            FindingKind::Budget => "use fewer hops between a write and its readers: let readers wait for the writer itself",
+            FindingKind::Budget => {
+                "use fewer hops between a write and its readers: let readers wait for the writer itself"
+            }
         }
     }
 }

@@ -163,7 +163,8 @@ impl<'f, 'p> Order<'f, 'p> {
                 self.sources(a.task, p, from, &mut sources);
             }
         }
-        let guards: Vec<Goal> = tb.waits().flat_map(|w| guard_goals(w, rb, guarding(w, b, block), epochs)).collect();
+        let guards: Vec<Goal> =
+            tb.waits().flat_map(|w| guard_goals(w, rb, guarding(w, b, block), epochs)).collect();
         self.search(&sources, ra, guards, rb, epochs)
     }
 
@@ -179,7 +180,8 @@ impl<'f, 'p> Order<'f, 'p> {
         }
         let waited = self.waited.get_or_insert_with(|| waited(facts));
         let hit = |s: &Source| {
-            let upto = |word| waited.get(&(owner, word)).is_some_and(|&upto| s.ordinal == 0 || s.ordinal <= upto);
+            let upto =
+                |word| waited.get(&(owner, word)).is_some_and(|&upto| s.ordinal == 0 || s.ordinal <= upto);
             s.rank == owner && (s.lo..s.hi).any(upto)
         };
         if sources.iter().any(hit) {
@@ -191,7 +193,8 @@ impl<'f, 'p> Order<'f, 'p> {
                 Some(found) => *found,
                 None => {
                     let waits = self.rank_waits.get_or_insert_with(|| rank_waits(facts));
-                    let goals: Vec<Goal> = waits[owner.index()].iter().filter(|g| g.left == 0).copied().collect();
+                    let goals: Vec<Goal> =
+                        waits[owner.index()].iter().filter(|g| g.left == 0).copied().collect();
                     let found = self.search_all(&[s], rank, &goals, owner, 0);
                     self.memo_of_ends.insert((s, owner), found);
                     found
@@ -256,7 +259,14 @@ impl<'f, 'p> Order<'f, 'p> {
     }
 
     /// Whether poster `y`'s post to a word (in the earlier run) arrives before poster `x` posts there in the next.
-    pub(super) fn post_before_post(&mut self, rank: Rank, word: u32, y: usize, x: usize, later_word: u32) -> Answer {
+    pub(super) fn post_before_post(
+        &mut self,
+        rank: Rank,
+        word: u32,
+        y: usize,
+        x: usize,
+        later_word: u32,
+    ) -> Answer {
         self.need_posters();
         let (ea, lb) = (self.facts_of_earlier(), self.later);
         let py = self.posters(true).of(ea.at(rank, word))[y];
@@ -284,7 +294,14 @@ impl<'f, 'p> Order<'f, 'p> {
     }
 
     /// The tasks of poster `y` of the earlier program and poster `x` of the later one.
-    pub(super) fn poster_tasks(&self, rank: Rank, word: u32, y: usize, later_word: u32, x: usize) -> (TaskId, TaskId) {
+    pub(super) fn poster_tasks(
+        &self,
+        rank: Rank,
+        word: u32,
+        y: usize,
+        later_word: u32,
+        x: usize,
+    ) -> (TaskId, TaskId) {
         let (ea, lb) = (self.facts_of_earlier(), self.later);
         (
             self.posters(true).of(ea.at(rank, word))[y].task,
@@ -417,7 +434,13 @@ impl<'f, 'p> Order<'f, 'p> {
     }
 
     /// Whether a goal is one of the sources; if not, what its posters waited for becomes goals. `None`: no budget left.
-    fn expand(&mut self, search: &mut Search, goal: Goal, sources: &[Source], source_rank: Rank) -> Option<bool> {
+    fn expand(
+        &mut self,
+        search: &mut Search,
+        goal: Goal,
+        sources: &[Source],
+        source_rank: Rank,
+    ) -> Option<bool> {
         // With two programs a goal that has no epochs left lies in the earlier one.
         let in_earlier = self.earlier.is_some() && goal.left == 0;
         let reachable = self.earlier.is_none() || in_earlier;
@@ -488,7 +511,9 @@ impl Search {
 
 impl Source {
     fn meets(&self, g: &Goal) -> bool {
-        g.rank == self.rank && (self.lo..self.hi).contains(&g.word) && (self.ordinal == 0 || self.ordinal <= g.upto)
+        g.rank == self.rank
+            && (self.lo..self.hi).contains(&g.word)
+            && (self.ordinal == 0 || self.ordinal <= g.upto)
     }
 }
 
@@ -512,7 +537,12 @@ fn rank_waits(facts: &Facts<'_>) -> Vec<Vec<Goal>> {
     for (i, task) in facts.program.tasks.iter().enumerate() {
         let rank = facts.rank_of[i];
         for w in task.waits() {
-            waits[rank.index()].extend(w.words().map(|word| Goal { word, rank, upto: w.upto, left: w.lag() }));
+            waits[rank.index()].extend(w.words().map(|word| Goal {
+                word,
+                rank,
+                upto: w.upto,
+                left: w.lag(),
+            }));
         }
     }
     for w in &mut waits {
@@ -561,7 +591,9 @@ fn covered_from(p: &Post, item: &Item, blocks: u32) -> Option<u32> {
 /// The goals that `met` words of a wait stand for, if its lag is within `left`.
 fn guard_goals(w: &Wait, rank: Rank, met: u32, left: u8) -> impl Iterator<Item = Goal> + use<> {
     let (upto, lag) = (w.upto, w.lag());
-    w.words().take(met as usize).filter_map(move |word| Some(Goal { word, rank, upto, left: left.checked_sub(lag)? }))
+    w.words()
+        .take(met as usize)
+        .filter_map(move |word| Some(Goal { word, rank, upto, left: left.checked_sub(lag)? }))
 }
 
 /// What a poster waited for before it posted.

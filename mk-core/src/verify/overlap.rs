@@ -40,7 +40,8 @@ impl Overlap {
             (r.row, r.row_end(), r.col)
         };
         writes.sort_unstable_by_key(|&i| key(i));
-        let (mut bands, mut columns): (Vec<Band>, Vec<Column>) = (Vec::new(), Vec::with_capacity(writes.len()));
+        let (mut bands, mut columns): (Vec<Band>, Vec<Column>) =
+            (Vec::new(), Vec::with_capacity(writes.len()));
         for &item in &writes {
             let r = items[item as usize].rect;
             let (row, row_end, col, col_end) = (r.row, r.row_end(), r.col, r.col_end());

@@ -28,8 +28,12 @@ pub fn verify_pair(p: &Verified, q: &Verified) -> Result<Proof, Error> {
         let finding = findings.0.into_iter().next().expect("a failed pass leaves a finding");
         Error::NotProved { program: name.clone(), finding: Box::new(finding) }
     };
-    let Some(fa) = Facts::new(a, p.registry(), p.opcodes(), None, &mut findings) else { return Err(fail(findings)) };
-    let Some(fb) = Facts::new(b, q.registry(), q.opcodes(), None, &mut findings) else { return Err(fail(findings)) };
+    let Some(fa) = Facts::new(a, p.registry(), p.opcodes(), None, &mut findings) else {
+        return Err(fail(findings));
+    };
+    let Some(fb) = Facts::new(b, q.registry(), q.opcodes(), None, &mut findings) else {
+        return Err(fail(findings));
+    };
     if let Some(finding) = different_totals(&fa, &fb, &words) {
         findings.push(finding);
         return Err(fail(findings));
@@ -46,11 +50,16 @@ pub fn verify_pair(p: &Verified, q: &Verified) -> Result<Proof, Error> {
 fn shared_regions(p: &Program, q: &Program) -> Result<Vec<(usize, usize)>, Error> {
     let mut both = Vec::new();
     for (i, a) in p.regions.iter().enumerate().filter(|(_, r)| r.shared) {
-        let Some((j, b)) = q.regions.iter().enumerate().find(|(_, r)| r.shared && r.name == a.name) else { continue };
+        let Some((j, b)) = q.regions.iter().enumerate().find(|(_, r)| r.shared && r.name == a.name) else {
+            continue;
+        };
         let key = |r: &Region| (r.kind, r.dtype, r.shape.clone(), r.depth);
         if key(a) != key(b) {
             return Err(Error::build(
-                format!("'{}' and '{}' share region '{}' but describe it differently", p.name, q.name, a.name),
+                format!(
+                    "'{}' and '{}' share region '{}' but describe it differently",
+                    p.name, q.name, a.name
+                ),
                 "give it the same kind, type and shape in both, or another name in one",
             ));
         }
@@ -67,7 +76,10 @@ fn shared_words(p: &Program, q: &Program) -> Result<HashMap<u32, u32>, Error> {
         let key = |s: &Signal| (s.kind, s.words);
         if key(a) != key(b) {
             return Err(Error::build(
-                format!("'{}' and '{}' share signal '{}' but describe it differently", p.name, q.name, a.name),
+                format!(
+                    "'{}' and '{}' share signal '{}' but describe it differently",
+                    p.name, q.name, a.name
+                ),
                 "give it the same kind and number of words in both, or another name in one",
             ));
         }
@@ -124,12 +136,30 @@ fn one_after_the_other(
             let (writes_a, writes_b) = (Overlap::new(a), Overlap::new(b));
             for item in b {
                 writes_a.each(&item.rect, |w| {
-                    meet(&mut order, (earlier, later), (&a[w as usize], item), region, rank, &mut left, findings, proof)
+                    meet(
+                        &mut order,
+                        (earlier, later),
+                        (&a[w as usize], item),
+                        region,
+                        rank,
+                        &mut left,
+                        findings,
+                        proof,
+                    )
                 });
             }
             for item in a.iter().filter(|i| !i.mode.writes()) {
                 writes_b.each(&item.rect, |w| {
-                    meet(&mut order, (earlier, later), (item, &b[w as usize]), region, rank, &mut left, findings, proof)
+                    meet(
+                        &mut order,
+                        (earlier, later),
+                        (item, &b[w as usize]),
+                        region,
+                        rank,
+                        &mut left,
+                        findings,
+                        proof,
+                    )
                 });
             }
         }

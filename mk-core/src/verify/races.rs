@@ -9,7 +9,8 @@ use crate::{Io, Mode, Program, Rank, Rect, Region, RegionKind};
 
 /// Checks one program; returns the number of overlapping pairs that are ordered.
 pub(super) fn check(facts: &Facts<'_>, findings: &mut Findings) -> u64 {
-    let mut check = Check { facts, order: Order::within(facts), pairs: 0, left: 10_000_000 + 64 * facts.accesses };
+    let mut check =
+        Check { facts, order: Order::within(facts), pairs: 0, left: 10_000_000 + 64 * facts.accesses };
     for (region, ranks) in facts.program.regions.iter().zip(&facts.items) {
         for (rank, items) in ranks.iter().enumerate() {
             let place = Place { region, rank: Rank(rank as u16) };
@@ -136,7 +137,15 @@ impl Check<'_, '_> {
     }
 
     /// Records what is wrong with two overlapping accesses; counts them if nothing is.
-    fn judge(&mut self, place: Place<'_>, sense: Sense, a: &Item, b: &Item, both: &Rect, findings: &mut Findings) {
+    fn judge(
+        &mut self,
+        place: Place<'_>,
+        sense: Sense,
+        a: &Item,
+        b: &Item,
+        both: &Rect,
+        findings: &mut Findings,
+    ) {
         if place.region.io == Io::Output && a.mode == Mode::Write && b.mode == Mode::Write {
             findings.push(self.pair(Kind::WrittenTwice, place, a, b, both, "both write", "in one epoch"));
             return;
@@ -145,7 +154,15 @@ impl Check<'_, '_> {
             Sense::Before => (a, b),
             Sense::After => (b, a),
             Sense::Neither => {
-                findings.push(self.pair(Kind::Race, place, a, b, both, "both touch", "with no signal between them"));
+                findings.push(self.pair(
+                    Kind::Race,
+                    place,
+                    a,
+                    b,
+                    both,
+                    "both touch",
+                    "with no signal between them",
+                ));
                 return;
             }
             Sense::Unknown => return findings.push(self.unknown(a, b)),
@@ -157,7 +174,9 @@ impl Check<'_, '_> {
             Answer::Ordered => self.pairs += 1,
             Answer::Unknown => findings.push(self.unknown(second, first)),
             Answer::Unordered => {
-                let when = format!("of epoch e and, a rank ahead, of epoch e + {depth}, with no credit between them");
+                let when = format!(
+                    "of epoch e and, a rank ahead, of epoch e + {depth}, with no credit between them"
+                );
                 findings.push(self.pair(Kind::Race, place, second, first, both, "both touch", &when));
             }
         }
@@ -197,7 +216,8 @@ impl Check<'_, '_> {
 
     fn unknown(&self, a: &Item, b: &Item) -> Finding {
         let names = vec![self.facts.program.task_name(a.task), self.facts.program.task_name(b.task)];
-        let detail = format!("whether {} comes before {} could not be told within the budget", names[0], names[1]);
+        let detail =
+            format!("whether {} comes before {} could not be told within the budget", names[0], names[1]);
         unproved(names, detail)
     }
 }
@@ -243,7 +263,8 @@ fn first_gap(items: &[Item], rows: u64, cols: u64) -> Option<(u64, u64)> {
             .map(|r| (r.col, r.col_end()))
             .collect();
         spans.sort_unstable();
-        let reach = spans.iter().fold(0, |reach, &(from, to)| if from <= reach { reach.max(to) } else { reach });
+        let reach =
+            spans.iter().fold(0, |reach, &(from, to)| if from <= reach { reach.max(to) } else { reach });
         if reach < cols {
             return Some((row, reach));
         }
@@ -287,8 +308,12 @@ pub(super) fn word_alias(
             let names = vec![earlier.task_name(ty), later.task_name(tx)];
             let name = earlier.word_name(rank, word);
             if answer == Answer::Unknown {
-                let detail = format!("whether the epochs of {name} stay apart could not be told within the budget");
-                return Some(unproved(names, format!("{detail}: give each rank that posts a word of its own")));
+                let detail =
+                    format!("whether the epochs of {name} stay apart could not be told within the budget");
+                return Some(unproved(
+                    names,
+                    format!("{detail}: give each rank that posts a word of its own"),
+                ));
             }
             let detail = format!(
                 "{} of {rx} may post to {name} for the next epoch before {} of {ry} has posted for this one: \

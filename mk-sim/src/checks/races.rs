@@ -16,7 +16,6 @@ use std::collections::HashMap;
 pub(crate) struct Epoch {
     pub(crate) plan: usize,
     pub(crate) clocks: [u64; 8],
-    pub(crate) first_task: usize,
     pub(crate) first_post: usize,
 }
 
@@ -140,6 +139,9 @@ impl<'a> Races<'a> {
         let plan: &'a Plan = self.plans[p];
         let region = &plan.program().regions[r];
         let epochs = self.epochs_of(p);
+        if epochs.is_empty() {
+            return;
+        }
         for (rank, items) in plan.items[r].iter().enumerate() {
             let writes = Join::new(writes(items));
             if writes.is_empty() || self.full() {

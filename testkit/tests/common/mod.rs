@@ -5,7 +5,7 @@ use mk_core::{Bindings, Fault, Io, Program, Rank, Reason, Registry, RunError, Te
 use mk_sim::{Checks, Faults, Simulator};
 
 /// Small integers for every region that the caller fills, others in each epoch.
-pub fn inputs(program: &Program, epoch: u64) -> Bindings {
+pub(crate) fn inputs(program: &Program, epoch: u64) -> Bindings {
     let mut b = Bindings::new();
     for (i, region) in program.regions.iter().enumerate() {
         if !matches!(region.io, Io::Input | Io::InOut) {
@@ -22,7 +22,7 @@ pub fn inputs(program: &Program, epoch: u64) -> Bindings {
 }
 
 /// What a machine may do to messages, in one of a few strengths.
-pub fn weather(strength: u64) -> Faults {
+pub(crate) fn weather(strength: u64) -> Faults {
     let text = match strength % 4 {
         0 => "",
         1 => "jitter = 2.0\ntorn = true",
@@ -33,7 +33,13 @@ pub fn weather(strength: u64) -> Faults {
 }
 
 /// Runs a program that need not be right for some epochs, and gives what was found.
-pub fn findings(program: &Program, registry: &Registry, checks: Checks, seed: u64, epochs: u64) -> Vec<Fault> {
+pub(crate) fn findings(
+    program: &Program,
+    registry: &Registry,
+    checks: Checks,
+    seed: u64,
+    epochs: u64,
+) -> Vec<Fault> {
     let mut sim = Simulator::builder(registry).checks(checks).schedule_seed(seed).run_bound_us(2_000).build();
     let bindings: Vec<Bindings> = (1..=epochs).map(|e| inputs(program, e)).collect();
     match sim.run_unproved(program, &bindings) {
@@ -47,7 +53,7 @@ pub fn findings(program: &Program, registry: &Registry, checks: Checks, seed: u6
 }
 
 /// The tasks that a fault names.
-pub fn names(fault: &Fault) -> String {
+pub(crate) fn names(fault: &Fault) -> String {
     match &fault.reason {
         Reason::Deadlock(chain) => chain.join("; "),
         Reason::Race { first, second, .. } => format!("{first}; {second}"),
