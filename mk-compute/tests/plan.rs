@@ -361,6 +361,23 @@ fn tasks_are_dealt_evenly_over_the_lanes_that_are_needed() {
 }
 
 #[test]
+fn pushes_keep_to_the_lanes_that_they_are_given() {
+    let registry = registry(3);
+    for plan in [Plan::Fused, Plan::Unfused] {
+        let op = AllGatherGemm::new(1000, 1000, 64, DType::Bf16).plan_kind(plan).lanes(7).comm_lanes(2);
+        let plans = Plans::new(op, &registry);
+        plans.check();
+        let lanes = |stream| {
+            let of = plans.program.streams.iter().filter(|s| s.rank == Rank(0) && s.stream == stream);
+            of.map(|s| s.queue).collect::<Vec<_>>()
+        };
+        assert_eq!(lanes(Stream::Comm), [0, 1].map(|l| Queue::Lane(Lane(l))));
+        assert_eq!(lanes(Stream::Compute).len(), 7);
+        proved(plans.program, &registry);
+    }
+}
+
+#[test]
 fn a_plan_is_a_pure_function_of_what_was_asked() {
     let op = AllGatherGemm::new(520, 576, 320, DType::Bf16).lanes(3);
     assert_eq!(op.plan(&registry(3)).unwrap(), op.plan(&registry(3)).unwrap());
@@ -412,9 +429,10 @@ fn illegal_sizes_are_refused_with_the_next_legal_one() {
     assert_eq!(refused(new(5, 64, 1 << 32)).0, "K = 4294967296");
     assert_eq!(refused(new(u64::MAX, 64, 64)).1, "at most 140737488355328");
     assert_eq!(refused(AllGatherGemm::new(8, 8, 8, DType::F32)).1, "bf16, fp16");
-    assert_eq!(refused(new(8, 8, 8).lanes(0)).0, "0 lanes, 4 slices");
+    assert_eq!(refused(new(8, 8, 8).lanes(0)).0, "0 lanes, 0 of them to push, 4 slices");
+    assert_eq!(refused(new(8, 8, 8).lanes(5).comm_lanes(0)).0, "5 lanes, 0 of them to push, 4 slices");
     assert!(refused(new(8, 8, 8).lanes(2000)).1.contains("1 to 1024 lanes"));
-    assert_eq!(refused(new(8, 8, 8).slices(0)).0, "132 lanes, 0 slices");
+    assert_eq!(refused(new(8, 8, 8).slices(0)).0, "132 lanes, 132 of them to push, 0 slices");
     // 2^33 rows and 2^33 columns: 2^51 tiles, refused before one of them is planned.
     assert!(refused(new(1 << 33, 1 << 33, 8)).0.contains("2251799813685248 tiles"));
 }

@@ -20,7 +20,7 @@ impl Engine<'_> {
         let from = self.now.max(slot.ready);
         let (all, blocks) = (Self::ps(info.load, slot.factor), u64::from(slot.blocks));
         let part = u64::from(ready - slot.loaded);
-        let took = (u128::from(all) * u128::from(part) / u128::from(blocks)) as u64;
+        let took = if part == blocks { all } else { (all as f64 * part as f64 / blocks as f64) as u64 };
         if slot.loaded == 0 {
             slot.first = from + all / blocks;
         }
@@ -46,7 +46,7 @@ impl Engine<'_> {
         let (mut end, blocks) = (from, u64::from(info.blocks));
         for leg in plan.legs_of(info).iter().filter(|l| l.access.at == Phase::Load) {
             let bytes = leg.access.rect.area() * leg.element;
-            let bytes = (u128::from(bytes) * u128::from(part) / u128::from(blocks)) as u64;
+            let bytes = (bytes as f64 * part as f64 / blocks as f64) as u64;
             end = end.max(self.get(u, s, leg, bytes, from)?);
         }
         Some(end)

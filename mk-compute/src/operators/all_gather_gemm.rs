@@ -74,6 +74,7 @@ pub struct AllGatherGemm {
     dtype: DType,
     plan: Plan,
     lanes: Option<u16>,
+    comm_lanes: Option<u16>,
     slices: u16,
     hardware: Hardware,
 }
@@ -95,17 +96,8 @@ impl AllGatherGemm {
 
     /// `m` rows, `n` columns, sums of `k` elements, fused. [`plan`](AllGatherGemm::plan) checks the sizes.
     pub fn new(m: u64, n: u64, k: u64, dtype: DType) -> AllGatherGemm {
-        let hardware = Hardware::h200();
-        AllGatherGemm {
-            m,
-            n,
-            k,
-            dtype,
-            plan: Plan::Fused,
-            lanes: None,
-            slices: AllGatherGemm::SLICES,
-            hardware,
-        }
+        let (plan, slices, hardware) = (Plan::Fused, AllGatherGemm::SLICES, Hardware::h200());
+        AllGatherGemm { m, n, k, dtype, plan, lanes: None, comm_lanes: None, slices, hardware }
     }
 
     /// Fused or unfused.
@@ -118,6 +110,15 @@ impl AllGatherGemm {
     #[must_use]
     pub fn lanes(self, lanes: u16) -> Self {
         AllGatherGemm { lanes: Some(lanes), ..self }
+    }
+
+    /// At most this many of the lanes push; without this call, all of them.
+    ///
+    /// Fewer keep the pushes closer to their order: what a peer multiplies first arrives first, instead of everything
+    /// at about the same time. They must still be enough to fill the link.
+    #[must_use]
+    pub fn comm_lanes(self, lanes: u16) -> Self {
+        AllGatherGemm { comm_lanes: Some(lanes), ..self }
     }
 
     /// About this many K slices of a row block; the plan takes the nearest number whose slices are whole blocks.
@@ -164,11 +165,12 @@ impl AllGatherGemm {
             ));
         }
         let lanes = u64::from(self.lane_count());
-        if !(1..=Limits::LANES).contains(&lanes) || self.slices == 0 {
+        let comm_lanes = self.comm_lane_count();
+        if !(1..=Limits::LANES).contains(&lanes) || comm_lanes == 0 || self.slices == 0 {
             return Err(Error::input(
                 "lanes or slices are out of range",
-                format!("{lanes} lanes, {} slices", self.slices),
-                format!("1 to {} lanes, at least 1 slice", Limits::LANES),
+                format!("{lanes} lanes, {comm_lanes} of them to push, {} slices", self.slices),
+                format!("1 to {} lanes, at least 1 to push, at least 1 slice", Limits::LANES),
                 "choose numbers in that range",
             ));
         }
@@ -189,6 +191,11 @@ impl AllGatherGemm {
 
     fn lane_count(&self) -> u16 {
         self.lanes.unwrap_or_else(|| self.hardware.sms.min(Limits::LANES as u32) as u16)
+    }
+
+    fn comm_lane_count(&self) -> u16 {
+        let lanes = self.lane_count();
+        self.comm_lanes.map_or(lanes, |most| most.min(lanes))
     }
 }
 

@@ -51,6 +51,12 @@ impl Join {
         self.bands.is_empty()
     }
 
+    /// Whether no two of its rectangles overlap, as far as a look at neighbours tells: so it is for tilings.
+    pub(crate) fn is_disjoint(&self) -> bool {
+        let apart = |b: &Band| self.entries[b.from..b.to].windows(2).all(|e| e[0].1 <= e[1].0);
+        self.bands.windows(2).all(|b| b[0].row_end <= b[1].row) && self.bands.iter().all(apart)
+    }
+
     /// Calls `found` with each rectangle that overlaps `rect`.
     pub(crate) fn each(&self, rect: &Rect, mut found: impl FnMut(u32)) {
         if rect.is_empty() {
@@ -72,6 +78,14 @@ impl Join {
             }
         }
     }
+
+    #[test]
+    fn a_tiling_is_disjoint_and_a_shifted_tile_is_not() {
+        let tiles = |shift| (0..12).map(move |i| (i, Rect::new(i as u64 / 4 * 2, i as u64 % 4 * 3 - shift(i), 2, 3)));
+        assert!(Join::new(tiles(|_| 0)).is_disjoint());
+        assert!(!Join::new(tiles(|i| u64::from(i == 6))).is_disjoint());
+        assert!(!Join::new([(0, Rect::new(0, 0, 3, 1)), (1, Rect::new(2, 0, 3, 1))].into_iter()).is_disjoint());
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +103,7 @@ mod tests {
             };
             let rects: Vec<Rect> = (0..40).map(|_| rect()).collect();
             let join = Join::new(rects.iter().copied().enumerate().map(|(i, r)| (i as u32, r)));
+            assert!(!join.is_disjoint());
             for _ in 0..20 {
                 let query = rect();
                 let mut found = Vec::new();
@@ -99,5 +114,13 @@ mod tests {
                 assert_eq!(found, expected);
             }
         }
+    }
+
+    #[test]
+    fn a_tiling_is_disjoint_and_a_shifted_tile_is_not() {
+        let tiles = |shift| (0..12).map(move |i| (i, Rect::new(i as u64 / 4 * 2, i as u64 % 4 * 3 - shift(i), 2, 3)));
+        assert!(Join::new(tiles(|_| 0)).is_disjoint());
+        assert!(!Join::new(tiles(|i| u64::from(i == 6))).is_disjoint());
+        assert!(!Join::new([(0, Rect::new(0, 0, 3, 1)), (1, Rect::new(2, 0, 3, 1))].into_iter()).is_disjoint());
     }
 }

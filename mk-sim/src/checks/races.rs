@@ -147,7 +147,8 @@ impl<'a> Races<'a> {
             if writes.is_empty() || self.full() {
                 continue;
             }
-            for (i, x) in items.iter().enumerate() {
+            let disjoint = writes.is_disjoint();
+            for (i, x) in items.iter().enumerate().filter(|(_, x)| !(disjoint && x.mode.writes())) {
                 writes.each(&x.rect, |w| {
                     // Two writes are judged once.
                     let judged = !x.mode.writes() || (w as usize) < i;

@@ -144,6 +144,42 @@ impl<'a> Run<'a> {
     }
 }
 
+/// What is done in the end while `held` is held back, in a monotone graph: values do not matter.
+fn reachable(graph: &Graph<'_>, held: u32) -> Set {
+    let mut needs: Vec<u32> = graph.actions.iter().map(|a| a.needs).collect();
+    let mut words = vec![0u64; graph.words];
+    // Actions that wait for a word to rise, by that word.
+    let mut asleep: Vec<Vec<u32>> = vec![Vec::new(); graph.words];
+    let mut done = Set::new(graph.actions.len());
+    let mut ready: Vec<u32> = (0..needs.len() as u32).filter(|&i| needs[i as usize] == 0).collect();
+    while let Some(action) = ready.pop() {
+        let a = &graph.actions[action as usize];
+        if action == held {
+            continue;
+        }
+        if let Some(&(w, _)) = a.waits.iter().find(|&&(w, v)| words[w as usize] < v) {
+            asleep[w as usize].push(action);
+            continue;
+        }
+        done.put(action);
+        if let Some((w, raise)) = a.post {
+            let word = &mut words[w as usize];
+            *word = match raise {
+                Raise::Add => *word + 1,
+                Raise::Set(v) => v,
+            };
+            ready.append(&mut asleep[w as usize]);
+        }
+        for &t in &a.then {
+            needs[t as usize] -= 1;
+            if needs[t as usize] == 0 {
+                ready.push(t);
+            }
+        }
+    }
+    done
+}
+
 /// For each action, those that conflict with it in a way that can reach an output.
 fn conflicts(graph: &Graph<'_>) -> Vec<Vec<u32>> {
     let relevant = relevant_cells(graph);
@@ -221,13 +257,7 @@ impl<'a> Explorer<'a> {
         let with = conflicts(graph);
         let shortcut = graph.monotone && search == Search::Reduced;
         let without = (0..graph.actions.len() as u32)
-            .map(|a| {
-                (shortcut && !with[a as usize].is_empty()).then(|| {
-                    let mut run = Run::new(graph);
-                    run.advance(Some(a), None);
-                    run.done
-                })
-            })
+            .map(|a| (shortcut && !with[a as usize].is_empty()).then(|| reachable(graph, a)))
             .collect();
         Explorer { graph, with, without }
     }

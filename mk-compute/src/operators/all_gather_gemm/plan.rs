@@ -45,6 +45,7 @@ pub(super) struct Planner<'a> {
     registry: &'a Registry,
     b: ProgramBuilder,
     lanes: u16,
+    comm_lanes: u16,
     gemm: Op,
     regions: [RegionId; 3],
     tile: Label,
@@ -77,7 +78,8 @@ impl<'a> Planner<'a> {
             0 => None,
             _ => Some(Exchange::new(op, layout, &mut b)?),
         };
-        Ok(Planner { op, layout, registry, b, lanes: op.lane_count(), gemm, regions, tile, exchange })
+        let (lanes, comm_lanes) = (op.lane_count(), op.comm_lane_count());
+        Ok(Planner { op, layout, registry, b, lanes, comm_lanes, gemm, regions, tile, exchange })
     }
 
     pub(super) fn plan(mut self) -> Result<Program, Error> {
@@ -124,7 +126,7 @@ impl<'a> Planner<'a> {
             rows: (block.rows.end - block.rows.start) as u32,
             cols: self.op.k as u32,
         };
-        let task = self.b.task(from, deal(i, self.lanes), put, x.push[to.index()], &args)?;
+        let task = self.b.task(from, deal(i, self.comm_lanes), put, x.push[to.index()], &args)?;
         self.b.wait(task, WaitFor::all(x.credit, self.layout.credit(to, block)).lag(1))?;
         let post = match self.op.plan {
             Plan::Fused => PostTo::each_block(to, x.arrival, self.layout.arrival(block), 1),
@@ -144,7 +146,8 @@ impl<'a> Planner<'a> {
         let route = self.registry.route(me, Rank(first as u16), NEED)?;
         let wait = self.b.op(route.handler(CommOp::Wait)?)?;
         for (i, sources) in sources.chunks(Limits::WAITS).enumerate() {
-            let task = self.b.task(me, deal(i as u64, self.lanes), wait, join, &SyncArgs { peer: me })?;
+            let task =
+                self.b.task(me, deal(i as u64, self.comm_lanes), wait, join, &SyncArgs { peer: me })?;
             for &source in sources {
                 self.b.wait(task, WaitFor::all(arrival, source.into()))?;
             }
