@@ -338,6 +338,12 @@ impl ProgramBuilder {
                 "declare the signal with more words",
             ));
         }
+        if wait.at == WaitAt::Store && self.streams[task.stream as usize].stream == Stream::Comm {
+            return Err(Error::build(
+                format!("a comm task waits for '{}' before it stores", self.signals[wait.signal.0 as usize].name),
+                "only compute tasks store; let it wait at the start or by block",
+            ));
+        }
         let pending = self.pending(task);
         let Some(slot) = pending.task.waits.iter().position(|w| !w.used()) else {
             return Err(Error::build(

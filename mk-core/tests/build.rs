@@ -165,6 +165,7 @@ fn limits_and_names_are_checked_where_they_are_given() {
     assert!(b.wait(t, WaitFor::all(s, u64::MAX).count(2)).is_err());
     assert!(b.wait(t, WaitFor::all(s, 0).lag(16)).is_err());
     assert!(b.wait(t, WaitFor::all(s, 0).each_block(1 << 20)).is_err());
+    assert!(text(b.wait(t, WaitFor::all(s, 0).before_store()).unwrap_err()).contains("comm task"));
     assert!(text(b.post(t, PostTo::done(Rank(2), s, 0)).unwrap_err()).contains("rank 2"));
     assert!(text(b.post(t, PostTo::done(Rank(1), s, 4)).unwrap_err()).contains("but there are 4"));
     for _ in 0..Limits::WAITS {

@@ -59,7 +59,8 @@ fn random_program(seed: u64) -> (Registry, Program) {
         let mine: Vec<u64> = posted_add.iter().filter(|p| p.0 == rank).map(|p| p.1).collect();
         if !mine.is_empty() && d.below(2) == 0 {
             let wait = WaitFor::all(add, mine[d.below(mine.len() as u64) as usize]).lag(d.below(3) as u8);
-            b.wait(t, [wait, wait.each_block(3), wait.before_store()][d.below(3) as usize]).unwrap();
+            let late = if compute { wait.before_store() } else { wait };
+            b.wait(t, [wait, wait.each_block(3), late][d.below(3) as usize]).unwrap();
         }
     }
     (registry, b.finish().unwrap())

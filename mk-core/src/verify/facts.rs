@@ -4,7 +4,7 @@ use super::report::{Findings, refuted};
 use super::{Finding, FindingKind as Kind};
 use crate::{
     Access, Caps, Carrier, Env, Hardware, Io, Mode, Phase, Post, PostAt, Program, Queue, Rank, Rect, Region,
-    RegionKind, Registry, SignalKind, Spec, Task, TaskId, Wait, WaitAt, Walk,
+    RegionKind, Registry, SignalKind, Spec, Stream, Task, TaskId, Wait, WaitAt, Walk,
 };
 
 /// One access, or one block of it where its task posts by block.
@@ -136,6 +136,9 @@ impl<'a> Facts<'a> {
         self.check_accesses(id, opcode, &spec, reach)?;
         for w in task.waits() {
             self.check_wait(id, w, spec.blocks)?;
+            if w.at() == WaitAt::Store && s.stream == Stream::Comm {
+                return Err(self.bad(Kind::Malformed, id, "waits before it stores, which only compute tasks do".into()));
+            }
         }
         for post in task.posts() {
             self.check_post(id, opcode, post, &spec, reach)?;
@@ -264,7 +267,7 @@ impl<'a> Facts<'a> {
         if to.0 as u32 >= p.ranks || end > self.words as u64 || post.every == 0 || post.bits & 3 > 2 {
             return Err(self.bad(Kind::Malformed, id, format!("has a post that makes no sense: {post:?}")));
         }
-        if by_block && handler.stream() == crate::Stream::Compute {
+        if by_block && handler.stream() == Stream::Compute {
             return Err(self.bad(Kind::Malformed, id, "posts by block, which only comm tasks can".into()));
         }
         let signal = self.signal(post.word).map(|(i, clock)| (&p.signals[i], clock));
