@@ -340,7 +340,10 @@ impl ProgramBuilder {
         }
         if wait.at == WaitAt::Store && self.streams[task.stream as usize].stream == Stream::Comm {
             return Err(Error::build(
-                format!("a comm task waits for '{}' before it stores", self.signals[wait.signal.0 as usize].name),
+                format!(
+                    "a comm task waits for '{}' before it stores",
+                    self.signals[wait.signal.0 as usize].name
+                ),
                 "only compute tasks store; let it wait at the start or by block",
             ));
         }

@@ -1,4 +1,5 @@
 //! The verifier on small programs whose verdict a person can tell by reading them.
+#![allow(clippy::unwrap_used)]
 
 use mk_compute::{Scale, ScaleArgs};
 use mk_core::verify::{FindingKind as Kind, verify_pair};
@@ -592,4 +593,49 @@ fn a_peer_that_writes_an_output_is_waited_for() {
             k.refuted(Kind::OutsideRun, &["push"]);
         }
     }
+}
+
+/// `n` tasks write a row each, a join waits for all, `n` tasks read all rows. `forgets`: one of the writers tells nobody.
+fn through_a_join(n: u32, forgets: Option<u32>) -> Kit {
+    let mut k = Kit::new(1);
+    let square = || Shape::Uniform([n as u64, 8]);
+    let x = k.region(Region::input("x", DType::F32, square()));
+    let y = k.region(Region::heap("y", DType::F32, square()));
+    let z = k.region(Region::heap("z", DType::F32, Shape::Uniform([n as u64 * n as u64, 8])));
+    let (written, all) =
+        (k.b.signal("written", SignalKind::Add, 1).unwrap(), k.b.signal("all", SignalKind::Add, 1).unwrap());
+    let join = k.sync("nvlink.wait", "join", 0, 0, 0);
+    k.b.wait(join, WaitFor::all(written, 0)).unwrap();
+    k.b.post(join, PostTo::done(Rank(0), all, 0)).unwrap();
+    let scale = k.b.op(Scale::NAME).unwrap();
+    let row = |src, dst, rows, row: u32, to: u32| ScaleArgs {
+        src,
+        dst,
+        factor: 1.0,
+        rows,
+        cols: 8,
+        src_row: row as u64,
+        src_col: 0,
+        dst_row: to as u64,
+        dst_col: 0,
+    };
+    for i in 0..n {
+        let (write, read) = (k.b.label(format!("write{i}")), k.b.label(format!("read{i}")));
+        let w = k.b.task(Rank(0), deal(i as u64, 50), scale, write, &row(x, y, 1, i, i)).unwrap();
+        if forgets != Some(i) {
+            k.b.post(w, PostTo::done(Rank(0), written, 0)).unwrap();
+        }
+        let lane = Queue::Lane(Lane(50 + (i % 50) as u16));
+        let r = k.b.task(Rank(0), lane, scale, read, &row(y, z, n, 0, i * n)).unwrap();
+        k.b.wait(r, WaitFor::all(all, 0)).unwrap();
+    }
+    k
+}
+
+#[test]
+fn many_tasks_that_meet_in_a_join_are_ordered() {
+    // More of them than a short search looks at.
+    const N: u32 = 300;
+    assert_eq!(through_a_join(N, None).proved().pairs, (N * N) as u64);
+    through_a_join(N, Some(7)).refuted(Kind::Race, &["write7", "read0"]);
 }

@@ -184,9 +184,9 @@ impl Engine<'_> {
             return;
         }
         let (plan, task, _) = self.task(u, s);
-        let (job, number) = (*self.job_of(u), self.ranks[self.units[u].rank as usize].job);
+        let job = *self.job_of(u);
         if let Some(data) = &mut self.data {
-            data.land(plan, &job, number, u * SLOTS + s, task, block, part);
+            data.land(plan, &job, u * SLOTS + s, task, block, part);
         }
     }
 
@@ -195,14 +195,13 @@ impl Engine<'_> {
         let (_, task, _) = self.task(u, s);
         let number = self.number(u, s);
         let slot = self.slots[u * SLOTS + s];
-        let stores = if slot.loaded == slot.blocks { self.ready_to_store(u, s).err() } else { None };
-        let mut all = slot.landed == slot.blocks && stores.is_none();
+        let mut all = slot.landed == slot.blocks;
         for (k, post) in task.posts.iter().enumerate().filter(|(_, p)| p.used()) {
             let reach = if self.overtakes(u, s, k, post) { slot.loaded } else { slot.landed };
             let whole = reach == slot.blocks;
             let upto = match post.at() {
                 PostAt::Loaded => 0,
-                PostAt::Done => u32::from(whole && stores.is_none()),
+                PostAt::Done => u32::from(whole),
                 PostAt::Block if whole => post.count(slot.blocks),
                 PostAt::Block => reach / u32::from(post.every.max(1)),
             };
@@ -216,11 +215,7 @@ impl Engine<'_> {
             let made = self.slots[u * SLOTS + s].made[k];
             all &= post.at() == PostAt::Loaded || made == post.count(slot.blocks);
         }
-        if let Some((word, target)) = stores.filter(|_| slot.landed == slot.blocks) {
-            return self.park(u, s, word, target);
-        }
         if all {
-            self.waited(u, s, Role::Store);
             self.end_comm(u, s, number);
         }
     }

@@ -168,14 +168,14 @@ impl Engine<'_> {
             return;
         }
         let (plan, task, info) = self.task(u, s);
-        let (job, number) = (*self.job_of(u), self.ranks[self.units[u].rank as usize].job);
+        let job = *self.job_of(u);
         let computes = info.has(UPDATES) && !self.slots[u * SLOTS + s].early;
         if let Some(data) = &mut self.data {
             if computes {
                 data.fetch_updates(plan, &job, u * SLOTS + s);
                 data.math(plan, u * SLOTS + s, task);
             }
-            data.store(plan, &job, number, u * SLOTS + s, part);
+            data.store(plan, &job, u * SLOTS + s, part);
         }
     }
 }

@@ -1,14 +1,13 @@
 //! Data mode: the bytes of tasks at work, and of memory.
 
 use crate::engine::Job;
-use crate::memory::{Memory, POISON, Part, copy_rows};
+use crate::memory::{Memory, POISON, Part};
 use crate::plan::Plan;
 use crate::unit::SLOTS;
 use mk_core::{
     Access, Bindings, Io, Mode, Phase, Rank, Rect, RegionId, RegionKind, Registry, Spec, Step, Task, Tensor, View,
     Views, Walk,
 };
-use std::collections::BTreeMap;
 
 /// A task's copies.
 #[derive(Default)]
@@ -28,11 +27,6 @@ pub(crate) struct Data<'a> {
     slots: Vec<Copies>,
     /// What each epoch of the run gives back.
     pub(crate) results: Vec<Bindings>,
-    /// Outputs that peers may reach, of epochs that have not ended everywhere: peers may be an epoch ahead, so each epoch
-    /// collects its own.
-    outputs: BTreeMap<(usize, usize, Rank), Vec<u8>>,
-    /// Ranks that have not ended each epoch.
-    left: Vec<u32>,
 }
 
 impl<'a> Data<'a> {
@@ -42,63 +36,35 @@ impl<'a> Data<'a> {
             memory,
             slots: (0..units * SLOTS).map(|_| Copies::default()).collect(),
             results: vec![Bindings::new(); jobs],
-            outputs: BTreeMap::new(),
-            left: vec![registry.world().size(); jobs],
         }
     }
 
-    /// A rank begins an epoch: the caller's tensors are bound, and what it must write is poisoned.
+    /// A rank begins an epoch: the caller's tensors are bound, and what holds nothing from the last epoch is poisoned.
+    /// (Peers do not touch the caller's memory before a post of the rank, so they are never too early.)
     pub(crate) fn begin(&mut self, plan: &Plan, job: &Job<'_>, rank: Rank) {
-        let epoch = job.clocks[0];
         for (i, region) in plan.program().regions.iter().enumerate() {
-            let to = self.memory.whole_mut(plan.regions[i], rank, epoch);
-            match (region.kind, region.io) {
-                (_, Io::Input | Io::InOut) => {
-                    let given = job.bindings.and_then(|b| b.get(rank, &region.name));
-                    if let Some(tensor) = given {
+            let to = self.memory.whole_mut(plan.regions[i], rank, job.clocks[0]);
+            match region.io {
+                Io::Input | Io::InOut => {
+                    if let Some(tensor) = job.bindings.and_then(|b| b.get(rank, &region.name)) {
                         to.copy_from_slice(&tensor.bytes);
                     }
                 }
-                (RegionKind::Bound, Io::Output | Io::Scratch) if !region.shared => to.fill(POISON),
-                _ => {}
+                Io::Output => to.fill(POISON),
+                Io::Scratch if region.kind == RegionKind::Bound && !region.shared => to.fill(POISON),
+                Io::Scratch => {}
             }
         }
     }
 
     /// A rank has ended an epoch: what it gives back is taken.
     pub(crate) fn end(&mut self, plan: &Plan, job: &Job<'_>, number: usize, rank: Rank) {
-        self.take_results(plan, job, number, rank, |r| r.kind == RegionKind::Bound);
-        self.left[number] -= 1;
-        if self.left[number] == 0 {
-            for r in 0..plan.program().ranks {
-                self.take_results(plan, job, number, Rank(r as u16), |r| r.kind != RegionKind::Bound);
-            }
-        }
-    }
-
-    fn take_results(
-        &mut self,
-        plan: &Plan,
-        job: &Job<'_>,
-        number: usize,
-        rank: Rank,
-        which: impl Fn(&mk_core::Region) -> bool,
-    ) {
         for (i, region) in plan.program().regions.iter().enumerate() {
-            if !matches!(region.io, Io::Output | Io::InOut) || !which(region) {
-                continue;
+            if matches!(region.io, Io::Output | Io::InOut) {
+                let [rows, cols] = region.extent(rank);
+                let bytes = self.memory.whole(plan.regions[i], rank, job.clocks[0]).to_vec();
+                self.results[number].set(rank, &region.name, Tensor { dtype: region.dtype, rows, cols, bytes });
             }
-            let [rows, cols] = region.extent(rank);
-            let collected = self.outputs.remove(&(number, i, rank));
-            let untouched = || match (region.kind, region.io) {
-                // Nobody wrote it in this epoch.
-                (RegionKind::Heap | RegionKind::Staging, Io::Output) => {
-                    vec![POISON; (rows * cols * region.dtype.bytes()) as usize]
-                }
-                _ => self.memory.whole(plan.regions[i], rank, job.clocks[0]).to_vec(),
-            };
-            let bytes = collected.unwrap_or_else(untouched);
-            self.results[number].set(rank, &region.name, Tensor { dtype: region.dtype, rows, cols, bytes });
         }
     }
 
@@ -147,12 +113,12 @@ impl<'a> Data<'a> {
     }
 
     /// Writes what a compute task stores.
-    pub(crate) fn store(&mut self, plan: &Plan, job: &Job<'_>, number: usize, slot: usize, part: Part) {
+    pub(crate) fn store(&mut self, plan: &Plan, job: &Job<'_>, slot: usize, part: Part) {
         let copies = std::mem::take(&mut self.slots[slot]);
         if let Some(spec) = &copies.spec {
             for (a, v) in spec.accesses.iter().zip(&copies.views) {
                 if a.at == Phase::Store && a.mode.writes() {
-                    self.write(plan, job, number, a, &a.rect, &v.bytes, part);
+                    self.write(plan, job, a, &a.rect, &v.bytes, part);
                 }
             }
         }
@@ -182,7 +148,6 @@ impl<'a> Data<'a> {
         &mut self,
         plan: &Plan,
         job: &Job<'_>,
-        number: usize,
         slot: usize,
         task: &Task,
         block: u32,
@@ -204,7 +169,7 @@ impl<'a> Data<'a> {
                 handler.model(&task.args, Step::Block(block), &mut Views::new(views));
             }
             for (a, v) in spec.accesses.iter().zip(views.iter()).filter(|(a, _)| a.mode.writes()) {
-                self.write(plan, job, number, a, &a.block_rect(block), &v.bytes, part);
+                self.write(plan, job, a, &a.block_rect(block), &v.bytes, part);
             }
             if part == Part::All {
                 copies.blocks.swap_remove(at);
@@ -213,29 +178,9 @@ impl<'a> Data<'a> {
         self.slots[slot] = copies;
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn write(
-        &mut self,
-        plan: &Plan,
-        job: &Job<'_>,
-        number: usize,
-        a: &Access,
-        rect: &Rect,
-        bytes: &[u8],
-        part: Part,
-    ) {
-        if rect.is_empty() {
-            return;
-        }
-        let region = &plan.program().regions[a.region.index()];
-        self.memory.write(plan.regions[a.region.index()], a.rank, job.clocks[0], rect, bytes, part);
-        if region.io == Io::Output && region.kind != RegionKind::Bound {
-            let ([rows, cols], element) = (region.extent(a.rank), region.dtype.bytes());
-            let output = self
-                .outputs
-                .entry((number, a.region.index(), a.rank))
-                .or_insert_with(|| vec![POISON; (rows * cols * element) as usize]);
-            copy_rows(output, cols, element as usize, rect, bytes, part);
+    fn write(&mut self, plan: &Plan, job: &Job<'_>, a: &Access, rect: &Rect, bytes: &[u8], part: Part) {
+        if !rect.is_empty() {
+            self.memory.write(plan.regions[a.region.index()], a.rank, job.clocks[0], rect, bytes, part);
         }
     }
 }

@@ -309,10 +309,25 @@ impl<'a> Engine<'a> {
             // Only a launch is skewed; a rank goes on to its next epoch by itself.
             skew = if self.now == 0 { self.random.below(SKEW) } else { 0 };
         }
+        self.rest_some(&mut units);
         for u in units {
             self.units[u].busy_until = self.units[u].busy_until.max(self.now);
             self.start_next(u, skew);
         }
+    }
+
+    /// Which lane claims a ticket is not defined: with a seed, it may be one and the same lane that claims all.
+    fn rest_some(&mut self, units: &mut Vec<usize>) {
+        if self.setup.seed == 0 || !units.iter().any(|&u| self.units[u].ticket) || self.random.below(4) > 0 {
+            return;
+        }
+        let mut claimed = Vec::new();
+        units.retain(|&u| {
+            let Unit { ticket, stream, .. } = self.units[u];
+            let first = !claimed.contains(&stream);
+            claimed.push(stream);
+            !ticket || first
+        });
     }
 
     /// Lets a unit take its next task, if its load role is free and not too many overlap.
@@ -401,8 +416,7 @@ impl<'a> Engine<'a> {
             match (w.role, self.units[u].comm) {
                 (Role::Load, false) => self.load(u, s),
                 (Role::Load, true) => self.read(u, s),
-                (Role::Store, false) => self.try_store(u),
-                (Role::Store, true) => self.make_posts(u, s),
+                (Role::Store, _) => self.try_store(u),
             }
         }
         self.woken = woken;

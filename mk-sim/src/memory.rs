@@ -88,7 +88,7 @@ impl Memory {
 }
 
 /// Writes a dense rectangle into a row-major matrix of `pitch` columns.
-pub(crate) fn copy_rows(to: &mut [u8], pitch: u64, element: usize, rect: &Rect, bytes: &[u8], part: Part) {
+fn copy_rows(to: &mut [u8], pitch: u64, element: usize, rect: &Rect, bytes: &[u8], part: Part) {
     let n = rect.cols as usize * element;
     let limit = match part {
         Part::All | Part::First => bytes.len(),

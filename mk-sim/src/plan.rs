@@ -260,7 +260,7 @@ impl Planner<'_> {
             self.access(plan, program, stream, id, &mut info, access).map_err(bad)?;
         }
         for w in task.waits() {
-            check_wait(program, clocks, w, info.blocks).map_err(bad)?;
+            check_wait(program, clocks, w, info.blocks, stream.stream).map_err(bad)?;
         }
         for (k, post) in task.posts.iter().enumerate().filter(|(_, p)| p.used()) {
             check_post(program, clocks, post, info.blocks, stream.stream).map_err(bad)?;
@@ -395,11 +395,14 @@ fn known(clocks: &[Clock], first: u64, last: u64, clock: u8) -> bool {
     clocks.iter().any(|c| c.words.contains(&first) && c.words.contains(&last) && c.clock == clock)
 }
 
-fn check_wait(program: &Program, clocks: &[Clock], w: &Wait, blocks: u32) -> Result<(), String> {
+fn check_wait(program: &Program, clocks: &[Clock], w: &Wait, blocks: u32, stream: Stream) -> Result<(), String> {
     let first = u64::from(w.word);
     let last = first + u64::from(w.count.saturating_sub(1)) * u64::from(w.stride);
     let too_many = w.at() == WaitAt::Block
         && u64::from(w.count.saturating_sub(1)) * u64::from(w.every) >= u64::from(blocks);
+    if w.at() == WaitAt::Store && stream == Stream::Comm {
+        return Err("is a comm task and waits before it stores".into());
+    }
     if w.count == 0 || w.every == 0 || too_many || !known(clocks, first, last, w.clock) {
         let words = program.words();
         return Err(format!("waits for words that make no sense ({w:?}, {words} words, {blocks} blocks)"));

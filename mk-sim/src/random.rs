@@ -27,7 +27,7 @@ impl Random {
     /// In `0..n`.
     #[inline]
     pub(crate) fn below(&mut self, n: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(n.max(1)) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(n.max(1))) >> 64) as u64
     }
 
     /// True with this probability. Nothing is drawn for a probability of 0.

@@ -157,6 +157,6 @@ impl Trace {
 
 fn write_event(w: &mut impl Write, first: &mut bool, event: &serde_json::Value) -> io::Result<()> {
     let comma = if std::mem::replace(first, false) { "" } else { "," };
-    write!(w, "{comma}\n")?;
+    writeln!(w, "{comma}")?;
     serde_json::to_writer(w, event).map_err(io::Error::from)
 }

@@ -12,7 +12,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) enum Role {
     /// Load warp, or the comm warp as it reads.
     Load = 0,
-    /// Store warp, or the comm warp before it posts that all is done.
+    /// Store warp.
     Store = 1,
 }
 

@@ -98,7 +98,7 @@ mod tests {
         for (unit, target) in [(0, 2), (1, 1), (2, 3), (3, 2)] {
             words.wait(word, target, unit, 0, Role::Load);
         }
-        let mut take = |words: &mut Words, value| {
+        let take = |words: &mut Words, value| {
             let mut woken = Vec::new();
             words.set(word, value, &mut woken);
             woken.iter().map(|w| w.unit).collect::<Vec<_>>()

@@ -137,7 +137,11 @@ impl<'a> Facts<'a> {
         for w in task.waits() {
             self.check_wait(id, w, spec.blocks)?;
             if w.at() == WaitAt::Store && s.stream == Stream::Comm {
-                return Err(self.bad(Kind::Malformed, id, "waits before it stores, which only compute tasks do".into()));
+                return Err(self.bad(
+                    Kind::Malformed,
+                    id,
+                    "waits before it stores, which only compute tasks do".into(),
+                ));
             }
         }
         for post in task.posts() {

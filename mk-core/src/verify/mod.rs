@@ -7,7 +7,7 @@
 //! | `races` | no two unordered accesses overlap with a write among them, in one epoch and from one to the next that uses the same memory; outputs are written once; nothing stale is read; counts of different epochs stay apart |
 //! | `pair` | the same between two programs that share a region |
 //!
-//! Order comes from signals alone (`order`), so almost every question is answered by the two tasks' own waits and
+//! Order comes from signals alone (`order`, `search`), so almost every question is answered by the two tasks' own waits and
 //! posts, and the time is near-linear in the tasks. What a program means is written down in `docs/architecture.md`.
 
 mod facts;
@@ -17,6 +17,7 @@ mod overlap;
 mod pair;
 mod races;
 mod report;
+mod search;
 
 pub use pair::verify_pair;
 

@@ -297,15 +297,14 @@ pub(super) fn word_alias(
     word: u32,
     later_word: u32,
 ) -> Option<Finding> {
-    let (first, second) = order.posters_of(rank, word, later_word);
-    for (y, ry) in first.iter().enumerate() {
-        for (x, rx) in second.iter().enumerate().filter(|(_, rx)| *rx != ry) {
-            let answer = order.post_before_post(rank, word, y, x, later_word);
+    let (first, second) = order.posters(rank, word, later_word);
+    for y in &first {
+        for x in second.iter().filter(|x| x.rank != y.rank) {
+            let answer = order.post_before_post(rank, word, y, x);
             if answer == Answer::Ordered {
                 continue;
             }
-            let (ty, tx) = order.poster_tasks(rank, word, y, later_word, x);
-            let names = vec![earlier.task_name(ty), later.task_name(tx)];
+            let names = vec![earlier.task_name(y.task), later.task_name(x.task)];
             let name = earlier.word_name(rank, word);
             if answer == Answer::Unknown {
                 let detail =
@@ -316,8 +315,7 @@ pub(super) fn word_alias(
                 ));
             }
             let detail = format!(
-                "{} of {rx} may post to {name} for the next epoch before {} of {ry} has posted for this one: \
-                 the count would lie",
+                "{} may post to {name} for the next epoch before {} has posted for this one: the count would lie",
                 names[1], names[0]
             );
             return Some(refuted(Kind::EpochAlias, names, detail));

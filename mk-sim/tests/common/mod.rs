@@ -5,10 +5,10 @@ use mk_compute::AllGatherGemm;
 use mk_core::*;
 
 /// Worlds that every test of one world size runs on.
-pub const WORLDS: [u64; 6] = [1, 2, 3, 5, 6, 8];
+pub(crate) const WORLDS: [u64; 6] = [1, 2, 3, 5, 6, 8];
 
 /// NVLink and the compute handlers, for `ranks` ranks of one node.
-pub fn registry(ranks: u64) -> Registry {
+pub(crate) fn registry(ranks: u64) -> Registry {
     Registry::builder()
         .transport(mk_nvlink::NvLink::new())
         .handlers(mk_compute::handlers())
@@ -24,31 +24,31 @@ fn value(seed: u64, row: u64, col: u64) -> f32 {
 }
 
 /// A matrix of small integers.
-pub fn matrix(seed: u64, rows: u64, cols: u64) -> Tensor {
+pub(crate) fn matrix(seed: u64, rows: u64, cols: u64) -> Tensor {
     let values: Vec<f32> = (0..rows * cols).map(|i| value(seed, i / cols, i % cols)).collect();
     Tensor::from_f32(DType::Bf16, rows, cols, &values)
 }
 
 /// An AllGather+GEMM with its tensors.
-pub struct Case {
-    pub op: AllGatherGemm,
-    pub registry: Registry,
-    pub ranks: u64,
-    pub size: [u64; 3],
+pub(crate) struct Case {
+    pub(crate) op: AllGatherGemm,
+    pub(crate) registry: Registry,
+    pub(crate) ranks: u64,
+    pub(crate) size: [u64; 3],
 }
 
 impl Case {
-    pub fn new(ranks: u64, size: [u64; 3], lanes: u16) -> Case {
+    pub(crate) fn new(ranks: u64, size: [u64; 3], lanes: u16) -> Case {
         let [m, n, k] = size;
         let op = AllGatherGemm::new(m, n, k, DType::Bf16).lanes(lanes);
         Case { op, registry: registry(ranks), ranks, size }
     }
 
-    pub fn proved(&self) -> Verified {
+    pub(crate) fn proved(&self) -> Verified {
         self.op.plan(&self.registry).unwrap().verify(&self.registry, &Hardware::h200()).unwrap()
     }
 
-    pub fn bindings(&self, seed: u64) -> Bindings {
+    pub(crate) fn bindings(&self, seed: u64) -> Bindings {
         let [m, n, k] = self.size;
         let (a, b) = (matrix(seed, m, k), matrix(seed + 1, k, n));
         let mut bindings = Bindings::new();
@@ -61,7 +61,7 @@ impl Case {
     }
 
     /// Puts the ranks' parts of C together.
-    pub fn c(&self, out: &Bindings) -> Tensor {
+    pub(crate) fn c(&self, out: &Bindings) -> Tensor {
         let [m, n, _] = self.size;
         let mut c = Tensor::zeros(DType::Bf16, m, n);
         for r in 0..self.ranks as u32 {
@@ -71,7 +71,7 @@ impl Case {
     }
 
     /// C in f64, rounded once.
-    pub fn reference(&self, seed: u64) -> Tensor {
+    pub(crate) fn reference(&self, seed: u64) -> Tensor {
         let [m, n, k] = self.size.map(|x| x as usize);
         let (a, b) = (matrix(seed, m as u64, k as u64).to_f32(), matrix(seed + 1, k as u64, n as u64).to_f32());
         let mut c = vec![0f64; m * n];
