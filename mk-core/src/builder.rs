@@ -401,7 +401,7 @@ impl ProgramBuilder {
         }
         let is_edge = self.is_edge(post.signal);
         let pending = self.pending(task);
-        let mut record = Post {
+        let record = Post {
             word: post.index as u32,
             total: 1,
             ordinal: 0,
@@ -422,7 +422,16 @@ impl ProgramBuilder {
                 "let a wait task pass the signal on",
             ));
         };
-        record.total = 1;
+        let blocks = pending.blocks;
+        let same = |i: usize| {
+            pending.post_signals[i] == post.signal.0 && pending.task.posts[i].meets(&record, blocks)
+        };
+        if (0..slot).any(same) {
+            return Err(Error::build(
+                format!("a task posts twice to one word of '{name}'"),
+                "one post is enough: the later one covers what the earlier one does",
+            ));
+        }
         pending.post_signals[slot] = post.signal.0;
         pending.task.posts[slot] = record;
         Ok(())
@@ -676,7 +685,7 @@ pub(crate) fn check_region(region: &Region, ranks: u32) -> Result<(), Error> {
 struct Words {
     words: usize,
     totals: Vec<u32>,
-    /// Stream that posts to it, plus 1; 0: none yet; `u32::MAX`: several.
+    /// Stream that posts to it and whether when loaded (see `Words::writer`); 0: none yet; `u32::MAX`: several.
     writers: Vec<u32>,
 }
 
@@ -701,6 +710,11 @@ impl Words {
         if (word as usize) < self.words { self.totals[self.at(rank, word)] } else { 0 }
     }
 
+    /// A stream's posts when loaded and its others have no order between them, so they count as two writers.
+    fn writer(stream: u32, at: PostAt) -> u32 {
+        2 * stream + if at == PostAt::Loaded { 2 } else { 1 }
+    }
+
     /// Counts all posts in stream order, and gives `Set` and `Packet` posts their ordinals and totals.
     fn count(&mut self, b: &mut ProgramBuilder) -> Result<(), Error> {
         for (s, stream) in b.streams.iter_mut().enumerate() {
@@ -710,7 +724,7 @@ impl Words {
                     for j in 0..post.count(p.blocks) {
                         let at = self.at(post.to(), post.word + j);
                         self.totals[at] += 1;
-                        let me = if ordered { s as u32 + 1 } else { u32::MAX };
+                        let me = if ordered { Words::writer(s as u32, post.at()) } else { u32::MAX };
                         let writer = &mut self.writers[at];
                         *writer = if *writer == 0 || *writer == me { me } else { u32::MAX };
                         if post.kind() != SignalKind::Add {
@@ -757,7 +771,8 @@ impl Words {
 
     /// How many posts `word` has received when `producer` has posted to it (for the last time).
     fn prefix(&self, b: &ProgramBuilder, rank: Rank, word: u32, producer: TaskRef) -> Option<u32> {
-        if self.writers[self.at(rank, word)] != producer.stream + 1 {
+        let writer = self.writers[self.at(rank, word)];
+        if ![PostAt::Loaded, PostAt::Done].iter().any(|&at| writer == Words::writer(producer.stream, at)) {
             return None;
         }
         let mut seen = 0;

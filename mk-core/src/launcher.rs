@@ -256,7 +256,8 @@ mod tests {
             vars
         };
         let both = [&TORCH[..], &MPI].concat();
-        let cases: Vec<(Vec<(&str, &str)>, [&str; 2])> = vec![
+        type Vars = Vec<(&'static str, &'static str)>;
+        let cases: Vec<(Vars, [&str; 2])> = vec![
             (with(&both, "OMPI_COMM_WORLD_RANK", "8"), ["OMPI_COMM_WORLD_RANK", "RANK"]),
             (
                 with(&[&TORCH[..], &SLURM].concat(), "SLURM_NTASKS", "32"),

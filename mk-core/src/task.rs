@@ -203,6 +203,13 @@ impl Post {
         }
     }
 
+    /// Whether it raises a word that `other`, a post of the same task of `blocks` blocks, raises too.
+    #[inline]
+    pub fn meets(&self, other: &Post, blocks: u32) -> bool {
+        let end = |p: &Post| p.word as u64 + p.count(blocks) as u64;
+        self.rank == other.rank && (self.word as u64) < end(other) && (other.word as u64) < end(self)
+    }
+
     /// The value that a `Set` or `Packet` post writes in `epoch` (from 1).
     #[inline]
     pub fn value(&self, epoch: u64) -> u64 {

@@ -639,3 +639,220 @@ fn many_tasks_that_meet_in_a_join_are_ordered() {
     assert_eq!(through_a_join(N, None).proved().pairs, (N * N) as u64);
     through_a_join(N, Some(7)).refuted(Kind::Race, &["write7", "read0"]);
 }
+
+#[test]
+fn two_writes_of_the_same_rows_do_not_make_other_rows_fresh() {
+    let mut k = Kit::new(1);
+    let (x, y, out) = (k.input("x"), k.heap("y"), k.output("out", 0));
+    let (op, label) = (k.b.op(Scale::NAME).unwrap(), k.b.label("half"));
+    let half = ScaleArgs {
+        src: x,
+        dst: y,
+        factor: 1.0,
+        rows: SIDE as u32 / 2,
+        cols: SIDE as u32,
+        src_row: 0,
+        src_col: 0,
+        dst_row: 0,
+        dst_col: 0,
+    };
+    let [a, b] = [0, 1].map(|_| k.b.task(Rank(0), LANE[0], op, label, &half).unwrap());
+    let read = k.scale("read", 0, LANE[0], y, out);
+    k.b.edge(&[a], b).unwrap();
+    k.b.edge(&[b], read).unwrap();
+    let finding = k.refuted(Kind::Stale, &["read"]);
+    assert!(finding.detail.contains("only 2048 of 4096"), "{finding}");
+}
+
+#[test]
+fn a_task_posts_to_a_word_once() {
+    let build = |kind| {
+        let mut k = Kit::new(2);
+        let (x, y) = (k.input("x"), k.heap("y"));
+        let s = k.b.signal("s", kind, 8).unwrap();
+        let push = k.copy("nvlink.put_signal", LANE[0], "push", 0, x, y, 1, 4);
+        k.b.post(push, PostTo::done(Rank(1), s, 4)).unwrap();
+        let again = k.b.post(push, PostTo::each_block(Rank(1), s, 1, 1)).unwrap_err();
+        assert!(again.to_string().contains("twice"), "{again}");
+        k.b.post(push, PostTo::each_block(Rank(1), s, 0, 1)).unwrap();
+        k.finish()
+    };
+    // A block post comes before the one that says that all is done, whatever their places are: ordinals would lie. And
+    // a prefix could not tell the two apart.
+    for kind in [SignalKind::Set, SignalKind::Add] {
+        let (mut program, registry) = build(kind);
+        program.tasks[0].posts[1].word += 1;
+        refuted(program, &registry, Kind::Threshold, &["push"]);
+    }
+}
+
+#[test]
+fn a_prefix_of_the_earlier_run_is_not_all_of_it() {
+    // The run boundary goes by a wait for one of rank 0's two posts, so the other may still be on its way when rank 1
+    // posts for the next epoch.
+    let program = |all: bool| {
+        let mut k = Kit::new(2);
+        let w = k.b.signal("w", SignalKind::Add, 1).unwrap();
+        let [a1, a2] = ["a1", "a2"].map(|n| k.sync("nvlink.signal", n, 0, 0, 1));
+        for t in [a1, a2] {
+            k.b.post(t, PostTo::done(Rank(1), w, 0)).unwrap();
+        }
+        let c = k.sync("nvlink.wait", "c", 1, 0, 1);
+        k.b.wait(c, if all { WaitFor::all(w, 0) } else { WaitFor::upto(w, 0, a1) }).unwrap();
+        k.finish()
+    };
+    for all in [true, false] {
+        let (program, registry) = program(all);
+        program.verify(&registry, &Hardware::h200()).unwrap();
+    }
+    let shared = |name: &str, upto: Option<bool>| {
+        let registry = registry(1, 3);
+        let mut k = Kit { b: ProgramBuilder::new(name, &registry), registry };
+        let w = k.b.shared_signal("w", SignalKind::Add, 1).unwrap();
+        match upto {
+            // Two posts by rank 0, seen by rank 2.
+            Some(all) => {
+                let [a1, a2] = ["a1", "a2"].map(|n| k.sync("nvlink.signal", n, 0, 0, 2));
+                for t in [a1, a2] {
+                    k.b.post(t, PostTo::done(Rank(2), w, 0)).unwrap();
+                }
+                let c = k.sync("nvlink.wait", "c", 2, 0, 2);
+                k.b.wait(c, if all { WaitFor::all(w, 0) } else { WaitFor::upto(w, 0, a1) }).unwrap();
+                let back = k.b.shared_signal("back", SignalKind::Add, 1).unwrap();
+                k.b.post(c, PostTo::done(Rank(0), back, 0)).unwrap();
+                k.b.wait(a1, WaitFor::all(back, 0).lag(1)).unwrap();
+                k.b.wait(a2, WaitFor::all(back, 0).lag(1)).unwrap();
+            }
+            // Two posts by rank 1, after rank 2 has begun.
+            None => {
+                let go = k.sync("nvlink.signal", "go", 2, 0, 1);
+                let e = k.sync("nvlink.wait", "e", 2, 1, 2);
+                for lane in [0, 1] {
+                    let b = k.sync("nvlink.signal", "b", 1, lane, 2);
+                    k.b.edge(&[go], b).unwrap();
+                    k.b.post(b, PostTo::done(Rank(2), w, 0)).unwrap();
+                }
+                k.b.wait(e, WaitFor::all(w, 0)).unwrap();
+                let back = k.b.shared_signal("back", SignalKind::Add, 1).unwrap();
+                k.b.post(e, PostTo::done(Rank(0), back, 0)).unwrap();
+            }
+        }
+        let (program, registry) = k.finish();
+        program.verify(&registry, &Hardware::h200()).unwrap_or_else(|e| panic!("{e}"))
+    };
+    verify_pair(&shared("p", Some(true)), &shared("q", None)).unwrap();
+    let Err(Error::NotProved { finding, .. }) = verify_pair(&shared("p", Some(false)), &shared("q", None))
+    else {
+        panic!("a count that lies was proved");
+    };
+    assert_eq!(finding.kind, Kind::EpochAlias);
+}
+
+device_args! {
+    /// Arguments of [`Odd`].
+    pub struct OddArgs {
+        /// Region that is read.
+        pub src: RegionId,
+        /// Region that is written.
+        pub dst: RegionId,
+        /// Which oddity.
+        pub odd: u32,
+    }
+}
+
+/// A handler whose spec lies about its phases or its blocks.
+struct Odd;
+
+impl Handler for Odd {
+    type Args = OddArgs;
+    const NAME: &'static str = "odd";
+    const VERSION: u32 = 1;
+    const STREAM: Stream = Stream::Compute;
+
+    fn spec(&self, a: &OddArgs, env: &Env<'_>) -> Result<Spec, ArgError> {
+        let rect = env.region(a.src)?.whole(env.rank);
+        let (load, store, walk) = match a.odd {
+            0 => (Phase::Load, Phase::Store, Walk::Cols(SIDE / 4)),
+            1 => (Phase::Store, Phase::Store, Walk::Whole),
+            2 => (Phase::Comm, Phase::Store, Walk::Whole),
+            3 => (Phase::Load, Phase::Load, Walk::Whole),
+            4 => (Phase::Load, Phase::Store, Walk::Cols(SIDE / 8)),
+            _ => (Phase::Load, Phase::Store, Walk::Rows(0)),
+        };
+        let access =
+            |region, mode, at| Access { region, rank: env.rank, rect, mode, at, walk, proxy: Proxy::Generic };
+        let mut spec = Spec::new(4);
+        spec.touch(env, access(a.src, Mode::Read, load))?;
+        spec.touch(env, access(a.dst, Mode::Write, store))?;
+        Ok(spec)
+    }
+
+    fn model(&self, _: &OddArgs, _: Step, views: &mut Views<'_>) {
+        views.copy(0, 1);
+    }
+}
+
+#[test]
+fn a_spec_that_lies_about_phases_or_blocks_is_malformed() {
+    for odd in 0..6 {
+        let world = World::local(1).unwrap();
+        let registry = Registry::builder().handler(Odd).build(&world).unwrap();
+        let mut k = Kit::on(registry);
+        let (src, dst) = (k.input("x"), k.output("out", 0));
+        let (op, label) = (k.b.op("odd").unwrap(), k.b.label("odd"));
+        k.b.task(Rank(0), LANE[0], op, label, &OddArgs { src, dst, odd }).unwrap();
+        if odd == 0 {
+            k.proved();
+        } else {
+            k.refuted(Kind::Malformed, &["odd"]);
+        }
+    }
+}
+
+#[test]
+fn a_rank_has_ticket_queues_or_lanes_of_its_own() {
+    let mut k = Kit::new(1);
+    let (x, y, out) = (k.input("x"), k.heap("y"), k.output("out", 0));
+    let ticket = k.scale("ticket", 0, Queue::Ticket, x, y);
+    let lane = k.scale("lane", 0, LANE[0], y, out);
+    k.b.edge(&[ticket], lane).unwrap();
+    k.refuted(Kind::Malformed, &[]);
+}
+
+/// A program whose `from` sets a shared word of rank 2, over a network.
+fn setting(name: &str, from: u16) -> Verified {
+    let registry = registry(3, 3);
+    let mut k = Kit { b: ProgramBuilder::new(name, &registry), registry };
+    let s = k.b.shared_signal("s", SignalKind::Set, 1).unwrap();
+    let [go, set] = [k.sync("rdma.signal", "go", 2, 0, from), k.sync("rdma.signal", "set", from, 0, 2)];
+    let end = k.sync("rdma.wait", "end", 2, 0, 2);
+    k.b.edge(&[go], set).unwrap();
+    k.b.post(set, PostTo::done(Rank(2), s, 0)).unwrap();
+    k.b.wait(end, WaitFor::all(s, 0)).unwrap();
+    let (program, registry) = k.finish();
+    program.verify(&registry, &Hardware::h200()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn two_programs_must_describe_what_they_share_alike() {
+    verify_pair(&setting("p", 0), &setting("q", 0)).unwrap();
+    // A late repeat of the one rank's write could undo the other's.
+    let Err(Error::NotProved { finding, .. }) = verify_pair(&setting("p", 0), &setting("q", 1)) else {
+        panic!("a set word with two writers was proved");
+    };
+    assert!(finding.detail.contains("another rank"), "{finding}");
+
+    // Worlds of different sizes.
+    let error = verify_pair(&setting("p", 0), &sharing("q", true, 1)).unwrap_err();
+    assert!(error.to_string().contains("different worlds"), "{error}");
+
+    // A region that is scratch to one and the caller's to the other.
+    let with = |io| {
+        let mut k = Kit::new(1);
+        k.region(Region::new("x", RegionKind::Heap, io, DType::F32, Shape::Uniform([SIDE, SIDE])).shared());
+        let (program, registry) = k.finish();
+        program.verify(&registry, &Hardware::h200()).unwrap()
+    };
+    assert!(verify_pair(&with(Io::Scratch), &with(Io::Scratch)).is_ok());
+    assert!(verify_pair(&with(Io::Scratch), &with(Io::InOut)).is_err());
+}

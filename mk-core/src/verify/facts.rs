@@ -7,6 +7,8 @@ use crate::{
     RegionKind, Registry, SignalKind, Spec, Stream, Task, TaskId, Wait, WaitAt, Walk,
 };
 
+use std::collections::HashSet;
+
 /// One access, or one block of it where its task posts by block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
@@ -123,6 +125,13 @@ impl<'a> Facts<'a> {
                 format!("has handler {} of {}", task.op.0, p.handlers.len()),
             ));
         };
+        if task.flags != 0 {
+            return Err(self.bad(
+                Kind::Malformed,
+                id,
+                format!("has flags {:#x}, which mean nothing", task.flags),
+            ));
+        }
         let handler = &reach.registry.handlers()[opcode as usize];
         if handler.stream() != s.stream {
             let text = format!("is {:?} work in a {:?} stream", handler.stream(), s.stream);
@@ -144,6 +153,11 @@ impl<'a> Facts<'a> {
                 ));
             }
         }
+        let [first, second] = &task.posts;
+        if first.used() && second.used() && first.meets(second, spec.blocks) {
+            let text = format!("posts to {} twice", p.word_name(second.to(), second.word.max(first.word)));
+            return Err(self.bad(Kind::Threshold, id, text));
+        }
         for post in task.posts() {
             self.check_post(id, opcode, post, &spec, reach)?;
             self.count_post(id, post, stream, spec.blocks)?;
@@ -160,8 +174,11 @@ impl<'a> Facts<'a> {
         reach: &mut Reach<'_>,
     ) -> Result<(), Finding> {
         let p = self.program;
-        let rank = self.rank_of[id.index()];
+        let (rank, stream) = (self.rank_of[id.index()], reach.registry.handlers()[opcode as usize].stream());
         for (i, a) in spec.accesses.iter().enumerate() {
+            if let Some(text) = odd_access(a, stream, spec.blocks) {
+                return Err(self.bad(Kind::Malformed, id, text));
+            }
             let region = p.regions.get(a.region.index());
             let Some(region) = region.filter(|_| (a.rank.0 as u32) < p.ranks) else {
                 return Err(self.bad(Kind::Malformed, id, format!("touches {} on {}", a.region, a.rank)));
@@ -201,7 +218,7 @@ impl<'a> Facts<'a> {
                 }
             }
             for b in &spec.accesses[..i] {
-                if self_conflict(b, a) {
+                if self_conflict(b, a, spec.blocks) {
                     let text = format!(
                         "touches {} of '{}' twice, once to write, in no order of its own",
                         a.rect.intersect(&b.rect).unwrap_or(a.rect),
@@ -268,7 +285,9 @@ impl<'a> Facts<'a> {
         let end = post.word as u64 + post.count(spec.blocks) as u64;
         let handler = &reach.registry.handlers()[opcode as usize];
         let by_block = post.at() == PostAt::Block;
-        if to.0 as u32 >= p.ranks || end > self.words as u64 || post.every == 0 || post.bits & 3 > 2 {
+        let known =
+            SignalKind::from_code(post.bits >> 2 & 3).is_some() && post.bits & 3 < 3 && post.bits < 128;
+        if to.0 as u32 >= p.ranks || end > self.words as u64 || post.every == 0 || !known {
             return Err(self.bad(Kind::Malformed, id, format!("has a post that makes no sense: {post:?}")));
         }
         if by_block && handler.stream() == Stream::Compute {
@@ -354,6 +373,16 @@ impl<'a> Facts<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The rank that writes a `Set` or `Packet` word; `None` for other words.
+    pub(super) fn writer(&self, rank: Rank, word: u32) -> Option<u16> {
+        let (signal, _) = self.program.signal_of(word)?;
+        if signal.kind == SignalKind::Add {
+            None
+        } else {
+            self.rank_of_writer(self.writers[self.at(rank, word)])
+        }
     }
 
     fn rank_of_writer(&self, writer: Writer) -> Option<u16> {
@@ -467,9 +496,29 @@ fn only_read_at_home(r: &Region) -> bool {
     r.io == Io::Input && r.kind == RegionKind::Bound
 }
 
+/// What is wrong with an access that a spec states, whatever the program is.
+fn odd_access(a: &Access, stream: Stream, blocks: u32) -> Option<String> {
+    let right = match (a.at, stream) {
+        (Phase::Comm, Stream::Comm) => true,
+        (Phase::Load, Stream::Compute) => a.mode == Mode::Read,
+        (Phase::Store, Stream::Compute) => a.mode.writes(),
+        _ => false,
+    };
+    if !right {
+        return Some(format!("states a {:?} at {:?} of a {stream:?} task", a.mode, a.at));
+    }
+    let (size, whole) = match a.walk {
+        Walk::Whole => return None,
+        Walk::Rows(n) => (n, a.rect.rows),
+        Walk::Cols(n) => (n, a.rect.cols),
+    };
+    let walked = size > 0 && size.saturating_mul(blocks as u64) >= whole;
+    (!walked).then(|| format!("walks {} in {blocks} blocks by {:?}, which is not all of it", a.rect, a.walk))
+}
+
 /// Whether two accesses of one task conflict: they overlap, one writes, and the task's own order does not tell which
 /// comes first.
-fn self_conflict(a: &Access, b: &Access) -> bool {
+fn self_conflict(a: &Access, b: &Access, blocks: u32) -> bool {
     if a.region != b.region || a.rank != b.rank || !(a.mode.writes() || b.mode.writes()) {
         return false;
     }
@@ -477,7 +526,9 @@ fn self_conflict(a: &Access, b: &Access) -> bool {
         return a.rect.intersect(&b.rect).is_some();
     }
     let (read, write) = if a.mode.writes() { (b, a) } else { (a, b) };
-    let in_place = read.rect == write.rect && read.walk == write.walk;
+    // A whole access of a comm task belongs to every block of it.
+    let one_by_one = read.at != Phase::Comm || read.walk != Walk::Whole || blocks == 1;
+    let in_place = read.rect == write.rect && read.walk == write.walk && one_by_one;
     let loaded_first = read.at == Phase::Load && write.at == Phase::Store && write.walk == Walk::Whole;
     !(in_place || loaded_first)
 }
@@ -526,10 +577,17 @@ fn check_frame(p: &Program, registry: &Registry, hardware: Option<&Hardware>, fi
     if next != p.tasks.len() as u64 {
         bad(Kind::Malformed, format!("its streams hold {next} tasks, but it has {}", p.tasks.len()));
     }
-    let mut keys: Vec<_> = p.streams.iter().map(|s| (s.rank, s.queue, s.stream)).collect();
-    keys.sort_unstable();
-    if keys.windows(2).any(|w| w[0] == w[1]) {
-        bad(Kind::Malformed, "two of its streams are the same lane's".into());
+    let key = |s: &crate::StreamTasks| (s.rank, s.queue, s.stream);
+    if p.streams.windows(2).any(|w| key(&w[0]) >= key(&w[1])) {
+        bad(Kind::Malformed, "its streams are not sorted by rank, queue and kind, each once".into());
+    }
+    let tickets: HashSet<_> =
+        p.streams.iter().filter(|s| s.queue == Queue::Ticket).map(|s| (s.rank, s.stream)).collect();
+    let both = |s: &&crate::StreamTasks| s.queue != Queue::Ticket && tickets.contains(&(s.rank, s.stream));
+    if let Some(s) = p.streams.iter().find(both) {
+        let text =
+            format!("{} has both a ticket queue and lanes' own streams for {:?} work", s.rank, s.stream);
+        bad(Kind::Malformed, text);
     }
     check_lanes(p, hardware, findings);
 }

@@ -89,7 +89,9 @@ impl<'f, 'p> Order<'f, 'p> {
 
     /// Whether what `y`'s rank posts to a word in the earlier run has arrived before `x` posts there in the next.
     pub(super) fn post_before_post(&mut self, rank: Rank, word: u32, y: &Poster, x: &Poster) -> Answer {
-        let source = Source { rank, lo: word, hi: word + 1, ordinal: 0 };
+        // All posts of the earlier run, not a prefix of them.
+        let ordinal = self.earlier.totals[self.earlier.at(rank, word)];
+        let source = Source { rank, lo: word, hi: word + 1, ordinal };
         self.search.before(&[source], y.rank, x.guards.clone(), x.rank, 1)
     }
 

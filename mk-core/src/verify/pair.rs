@@ -16,6 +16,12 @@ use std::collections::HashMap;
 /// [`Error::NotProved`] with what was found; shared regions or signals that do not agree.
 pub fn verify_pair(p: &Verified, q: &Verified) -> Result<Proof, Error> {
     let mut proof = Proof::default();
+    if p.registry().topology() != q.registry().topology() {
+        return Err(Error::build(
+            format!("'{}' and '{}' are for different worlds", p.program().name, q.program().name),
+            "plan both for the world of the session",
+        ));
+    }
     let shared = shared_regions(p.program(), q.program())?;
     let words = shared_words(p.program(), q.program())?;
     if shared.is_empty() && words.is_empty() {
@@ -34,7 +40,7 @@ pub fn verify_pair(p: &Verified, q: &Verified) -> Result<Proof, Error> {
     let Some(fb) = Facts::new(b, q.registry(), q.opcodes(), None, &mut findings) else {
         return Err(fail(findings));
     };
-    if let Some(finding) = different_totals(&fa, &fb, &words) {
+    if let Some(finding) = different_counts(&fa, &fb, &words) {
         findings.push(finding);
         return Err(fail(findings));
     }
@@ -53,14 +59,14 @@ fn shared_regions(p: &Program, q: &Program) -> Result<Vec<(usize, usize)>, Error
         let Some((j, b)) = q.regions.iter().enumerate().find(|(_, r)| r.shared && r.name == a.name) else {
             continue;
         };
-        let key = |r: &Region| (r.kind, r.dtype, r.shape.clone(), r.depth);
+        let key = |r: &Region| (r.kind, r.io, r.dtype, r.shape.clone(), r.depth);
         if key(a) != key(b) {
             return Err(Error::build(
                 format!(
                     "'{}' and '{}' share region '{}' but describe it differently",
                     p.name, q.name, a.name
                 ),
-                "give it the same kind, type and shape in both, or another name in one",
+                "give it the same kind, use, type and shape in both, or another name in one",
             ));
         }
         both.push((i, j));
@@ -88,12 +94,22 @@ fn shared_words(p: &Program, q: &Program) -> Result<HashMap<u32, u32>, Error> {
     Ok(map)
 }
 
-fn different_totals(p: &Facts<'_>, q: &Facts<'_>, words: &HashMap<u32, u32>) -> Option<super::Finding> {
+/// Shared words must be counted alike in both, and one that is set must have one writing rank.
+fn different_counts(p: &Facts<'_>, q: &Facts<'_>, words: &HashMap<u32, u32>) -> Option<super::Finding> {
     let mut sorted: Vec<_> = words.iter().collect();
     sorted.sort_unstable();
     for (&a, &b) in sorted {
         for rank in (0..p.program.ranks).map(|r| Rank(r as u16)) {
             let (x, y) = (p.totals[p.at(rank, a)], q.totals[q.at(rank, b)]);
+            if p.writer(rank, a) != q.writer(rank, b) {
+                let detail = format!(
+                    "{} is written by another rank in '{}' than in '{}'",
+                    p.program.word_name(rank, a),
+                    p.program.name,
+                    q.program.name
+                );
+                return Some(refuted(Kind::Threshold, Vec::new(), detail));
+            }
             if x != y {
                 let detail = format!(
                     "{} receives {x} posts an epoch from '{}' and {y} from '{}': shared words are counted together",

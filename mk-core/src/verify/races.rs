@@ -5,6 +5,8 @@ use super::order::{Answer, Order};
 use super::overlap::Overlap;
 use super::report::{Findings, refuted, unproved};
 use super::{Finding, FindingKind as Kind};
+use smallvec::SmallVec;
+
 use crate::{Io, Mode, Program, Rank, Rect, Region, RegionKind};
 
 /// Checks one program; returns the number of overlapping pairs that are ordered.
@@ -62,7 +64,7 @@ impl Check<'_, '_> {
         }
         for (q, item) in items.iter().enumerate() {
             let asks = fresh_only && item.mode != Mode::Write;
-            let mut fresh = 0u64;
+            let mut fresh: SmallVec<[Rect; 8]> = SmallVec::new();
             index.each(&item.rect, |w| {
                 let write = &items[w as usize];
                 // Two writes are judged once, from the later one.
@@ -78,15 +80,18 @@ impl Check<'_, '_> {
                 let both = item.rect.intersect(&write.rect).expect("the index found an overlap");
                 let sense = self.sense(write, item, &both);
                 if sense == Sense::Before && write.mode == Mode::Write {
-                    fresh = fresh.saturating_add(both.area());
+                    fresh.push(both);
                 }
                 if judged {
                     self.judge(place, sense, write, item, &both, findings);
                 }
                 !findings.full()
             });
-            if asks && fresh < item.rect.area() && !findings.any() {
-                findings.push(self.stale(place, item, fresh));
+            if asks && !findings.any() {
+                let fresh = union_area(&mut fresh);
+                if fresh < item.rect.area() {
+                    findings.push(self.stale(place, item, fresh));
+                }
             }
             if findings.full() {
                 return;
@@ -226,6 +231,40 @@ pub(super) fn too_irregular(region: &Region) -> String {
     format!("the accesses to '{}' overlap too often to be checked one by one", region.name)
 }
 
+/// Elements that at least one of the rectangles has.
+fn union_area(rects: &mut [Rect]) -> u64 {
+    let Some(first) = rects.first().copied() else { return 0 };
+    let merged = |spans: &mut dyn Iterator<Item = (u64, u64)>| {
+        let mut end = 0;
+        spans.fold(0, |sum, (from, to)| {
+            let from = from.max(end);
+            end = end.max(to);
+            sum + to.saturating_sub(from)
+        })
+    };
+    // Slices of the same rows, or of the same columns: what tiles are made of.
+    if rects.iter().all(|r| (r.row, r.rows) == (first.row, first.rows)) {
+        rects.sort_unstable_by_key(|r| r.col);
+        return first.rows * merged(&mut rects.iter().map(|r| (r.col, r.col_end())));
+    }
+    rects.sort_unstable_by_key(|r| (r.row, r.col));
+    if rects.iter().all(|r| (r.col, r.cols) == (first.col, first.cols)) {
+        return first.cols * merged(&mut rects.iter().map(|r| (r.row, r.row_end())));
+    }
+    let mut rows: Vec<u64> = rects.iter().flat_map(|r| [r.row, r.row_end()]).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    let band = |w: &[u64]| {
+        // Sorted by row, so none after the first that starts below reaches up here.
+        let reach = rects.partition_point(|r| r.row < w[1]);
+        let mut spans: Vec<(u64, u64)> =
+            rects[..reach].iter().filter(|r| r.row_end() > w[0]).map(|r| (r.col, r.col_end())).collect();
+        spans.sort_unstable();
+        (w[1] - w[0]) * merged(&mut spans.into_iter())
+    };
+    rows.windows(2).map(band).sum()
+}
+
 /// Every element of an output is written, given that none is written twice.
 fn check_covered(place: Place<'_>, items: &[Item], findings: &mut Findings) {
     let [rows, cols] = place.region.extent(place.rank);
@@ -322,4 +361,27 @@ pub(super) fn word_alias(
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_union_counts_each_element_once(
+            rects in prop::collection::vec((0u64..9, 0u64..9, 1u64..5, 1u64..5), 0..12), same in 0..3
+        ) {
+            let rect = |(row, col, rows, cols)| match same {
+                0 => Rect::new(row, col, rows, cols),
+                1 => Rect::new(2, col, 3, cols),
+                _ => Rect::new(row, 2, rows, 3),
+            };
+            let mut rects: Vec<Rect> = rects.into_iter().map(rect).collect();
+            let one = |row, col| rects.iter().any(|r| r.intersect(&Rect::new(row, col, 1, 1)).is_some());
+            let count = (0..16).flat_map(|r| (0..16).map(move |c| (r, c))).filter(|&(r, c)| one(r, c)).count();
+            prop_assert_eq!(union_area(&mut rects), count as u64);
+        }
+    }
 }
