@@ -13,6 +13,9 @@ pub struct Hardware {
     pub name: String,
     /// Streaming multiprocessors: lanes that can be resident at once.
     pub sms: u32,
+    /// SMs that programs leave to other kernels.
+    #[serde(default)]
+    pub reserved_sms: u32,
     /// Dense bf16 matrix product on all SMs, TFLOP/s.
     pub tensor_tflops: f64,
     /// f32 arithmetic on all SMs, TFLOP/s.
@@ -107,6 +110,16 @@ impl Hardware {
         toml::to_string(self).expect("a flat struct with one table at the end is TOML")
     }
 
+    /// Lanes that a program may use: one an SM, less those that are left to other kernels.
+    ///
+    /// ```
+    /// let shared = mk_core::Hardware { reserved_sms: 4, ..mk_core::Hardware::h200() };
+    /// assert_eq!(shared.lanes(), 128);
+    /// ```
+    pub fn lanes(&self) -> u32 {
+        self.sms.saturating_sub(self.reserved_sms)
+    }
+
     fn check(&self) -> Result<(), Error> {
         let bad = |key: &str, given: String, allowed: &str| {
             Err(Error::input(
@@ -121,6 +134,10 @@ impl Hardware {
         }
         if !(1..=Limits::LANES).contains(&(self.sms as u64)) {
             return bad("sms", self.sms.to_string(), &format!("1 to {}", Limits::LANES));
+        }
+        if self.reserved_sms >= self.sms {
+            let allowed = format!("less than the {} SMs", self.sms);
+            return bad("reserved_sms", self.reserved_sms.to_string(), &allowed);
         }
         let factors = self.factors.iter().map(|(name, f)| (name.as_str(), *f));
         // Between these, quotients and products of two stay finite and above 0.

@@ -474,6 +474,13 @@ fn regress_vllm_41189_lanes_are_checked_on_every_size_of_gpu() {
         let hardware = Hardware { sms, ..Hardware::h200() };
         assert_eq!(program.verify(&registry, &hardware).is_ok(), fits, "{lanes} lanes on {sms} SMs");
     }
+    // SMs that are left to other kernels are not a program's to use.
+    let mut k = Kit::new(1);
+    k.b.lanes(Rank(0), 129);
+    let (program, registry) = k.finish();
+    let hardware = Hardware { reserved_sms: 4, ..Hardware::h200() };
+    let error = program.verify(&registry, &hardware).unwrap_err().to_string();
+    assert!(["129", "128", "4 for other kernels"].iter().all(|w| error.contains(w)), "{error}");
 }
 
 /// A program that pushes into a region which other programs of the session push into, too.

@@ -106,7 +106,7 @@ impl AllGatherGemm {
         AllGatherGemm { plan, ..self }
     }
 
-    /// At most this many lanes a rank; without this call, one on each SM of the hardware.
+    /// At most this many lanes a rank; without this call, as many as the hardware has for them.
     #[must_use]
     pub fn lanes(self, lanes: u16) -> Self {
         AllGatherGemm { lanes: Some(lanes), ..self }
@@ -190,7 +190,7 @@ impl AllGatherGemm {
     }
 
     fn lane_count(&self) -> u16 {
-        self.lanes.unwrap_or_else(|| self.hardware.sms.min(Limits::LANES as u32) as u16)
+        self.lanes.unwrap_or_else(|| self.hardware.lanes().min(Limits::LANES as u32) as u16)
     }
 
     fn comm_lane_count(&self) -> u16 {

@@ -594,10 +594,16 @@ fn check_frame(p: &Program, registry: &Registry, hardware: Option<&Hardware>, fi
 
 fn check_lanes(p: &Program, hardware: Option<&Hardware>, findings: &mut Findings) {
     let Some(hw) = hardware else { return };
-    if let Some((rank, &lanes)) = p.lanes.iter().enumerate().find(|(_, n)| **n as u32 > hw.sms) {
+    if let Some((rank, &lanes)) = p.lanes.iter().enumerate().find(|(_, n)| **n as u32 > hw.lanes()) {
+        let left = if hw.reserved_sms > 0 {
+            format!(", less {} for other kernels", hw.reserved_sms)
+        } else {
+            String::new()
+        };
         let text = format!(
-            "rank {rank} has {lanes} lanes, but {} can hold only {} at once (one an SM): the others would never start",
-            hw.name, hw.sms
+            "rank {rank} has {lanes} lanes, but {} can hold only {} at once (one an SM{left}): the others would never start",
+            hw.name,
+            hw.lanes()
         );
         findings.push(refuted(Kind::Lanes, Vec::new(), text));
     }
