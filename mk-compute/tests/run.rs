@@ -185,6 +185,34 @@ fn the_schedule_changes_no_bit() {
 }
 
 /// Nothing is reset between runs: each must see its own inputs, never those of the run before.
+/// Right against f64 once, and the same bits in every world, with other lanes, plans and schedules.
+fn everywhere_the_same([m, n, k]: [u64; 3]) {
+    let (a, b) = (random(DType::Bf16, 5, 0, m, k), random(DType::Bf16, 5, 1, k, n));
+    let mut first = None;
+    for world in [1, 2, 3, 8] {
+        for (lanes, plan, schedule_seed) in
+            [(8, Plan::Fused, 0), (3, Plan::Fused, 11), (132, Plan::Unfused, 12)]
+        {
+            let c = run(&a, &b, How { world, plan, lanes, schedule_seed, ..HOW });
+            let first = first.get_or_insert_with(|| {
+                assert_product(&c, &a, &b);
+                c.clone()
+            });
+            assert!(*first == c, "{world} ranks, {lanes} lanes, {plan}, seed {schedule_seed}: other bits");
+        }
+    }
+}
+
+#[test]
+fn a_cube_of_1024_is_the_same_everywhere() {
+    everywhere_the_same([1024, 1024, 1024]);
+}
+
+#[test]
+fn sizes_that_divide_by_nothing_are_the_same_everywhere() {
+    everywhere_the_same([520, 576, 320]);
+}
+
 #[test]
 fn runs_back_to_back_see_their_own_inputs() {
     for plan in PLANS {

@@ -212,7 +212,7 @@ mod tests {
             ("task_ns = 170.0", "task_ns = -1.0", "task_ns"),
             ("task_ns = 170.0", "task_ns = \"fast\"", "task_ns"),
             ("[factors]", "[factors]\ngemm = -1.0", "gemm"),
-            ("[factors]", "[factors", "line 15"),
+            ("[factors]", "[factors", "line 16"),
         ] {
             assert!(good.contains(from), "{from} is not in\n{good}");
             let e = Hardware::from_toml(&good.replace(from, to)).unwrap_err().explain();

@@ -104,7 +104,8 @@ impl Engine<'_> {
         self.units[u].storing = true;
         let (plan, _, info) = self.task(u, s);
         let mut end = self.now + Self::ps(info.store, self.slots[u * SLOTS + s].factor);
-        let mut early = (self.setup.faults.torn && end > self.now + 1).then(|| self.now + (end - self.now) / 2);
+        let mut early =
+            (self.setup.faults.torn && end > self.now + 1).then(|| self.now + (end - self.now) / 2);
         if info.has(REMOTE_WRITE) {
             let Some(landed) = self.store_remote(u, s, plan, info) else { return };
             end = end.max(landed.0);

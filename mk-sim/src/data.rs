@@ -5,8 +5,8 @@ use crate::memory::{Memory, POISON, Part};
 use crate::plan::Plan;
 use crate::unit::SLOTS;
 use mk_core::{
-    Access, Bindings, Io, Mode, Phase, Rank, Rect, RegionId, RegionKind, Registry, Spec, Step, Task, Tensor, View,
-    Views, Walk,
+    Access, Bindings, Io, Mode, Phase, Rank, Rect, RegionId, RegionKind, Registry, Spec, Step, Task, Tensor,
+    View, Views, Walk,
 };
 
 /// A task's copies.
@@ -63,7 +63,11 @@ impl<'a> Data<'a> {
             if matches!(region.io, Io::Output | Io::InOut) {
                 let [rows, cols] = region.extent(rank);
                 let bytes = self.memory.whole(plan.regions[i], rank, job.clocks[0]).to_vec();
-                self.results[number].set(rank, &region.name, Tensor { dtype: region.dtype, rows, cols, bytes });
+                self.results[number].set(
+                    rank,
+                    &region.name,
+                    Tensor { dtype: region.dtype, rows, cols, bytes },
+                );
             }
         }
     }

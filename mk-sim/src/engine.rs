@@ -181,7 +181,8 @@ impl<'a> Engine<'a> {
                 last_post: 0,
             }));
         }
-        self.slots = vec![Slot::default(); self.units.len() * SLOTS];
+        let empty = Slot { done: true, since: [NEVER; 2], ..Slot::default() };
+        self.slots = vec![empty; self.units.len() * SLOTS];
         self.ahead = vec![Vec::new(); self.units.len() * SLOTS];
     }
 
@@ -209,7 +210,8 @@ impl<'a> Engine<'a> {
             }
             self.events += 1;
             let key = (event.what as u64) << 56 ^ u64::from(event.slot) << 48 ^ u64::from(event.unit) << 24;
-            self.order = (self.order.rotate_left(5) ^ key ^ u64::from(event.arg)).wrapping_mul(0x517c_c1b7_2722_0a95);
+            self.order =
+                (self.order.rotate_left(5) ^ key ^ u64::from(event.arg)).wrapping_mul(0x517c_c1b7_2722_0a95);
             self.happen(event);
         }
         if self.fault.is_none() && !self.finished() {
@@ -224,7 +226,8 @@ impl<'a> Engine<'a> {
 
     fn happen(&mut self, e: Event) {
         let (u, s) = (e.unit as usize, e.slot as usize);
-        let own = matches!(e.what, What::Loaded | What::Computed | What::Stored | What::StoreEarly | What::Read);
+        let own =
+            matches!(e.what, What::Loaded | What::Computed | What::Stored | What::StoreEarly | What::Read);
         if own && self.ranks[self.units[u].rank as usize].dead {
             return;
         }
@@ -453,7 +456,8 @@ impl<'a> Engine<'a> {
         self.ranks[rank].left -= 1;
         self.units[u].math_free = self.units[u].math_free.max(self.now);
         let first = |unit: &Unit| (unit.ended % SLOTS as u64) as usize;
-        while self.units[u].ended < self.units[u].begun && self.slots[u * SLOTS + first(&self.units[u])].done {
+        while self.units[u].ended < self.units[u].begun && self.slots[u * SLOTS + first(&self.units[u])].done
+        {
             self.units[u].ended += 1;
         }
         self.maybe_end_epoch(rank);

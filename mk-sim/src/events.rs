@@ -191,7 +191,13 @@ impl Queue {
         let i = (0..=words).find_map(|n| {
             let w = (from / 64 + n) % words;
             let above = !0u64 << (from % 64);
-            let mask = if n == 0 { above } else if n == words { !above } else { !0 };
+            let mask = if n == 0 {
+                above
+            } else if n == words {
+                !above
+            } else {
+                !0
+            };
             let bits = self.used[w] & mask;
             (bits != 0).then(|| w * 64 + bits.trailing_zeros() as usize)
         })?;

@@ -288,3 +288,68 @@ impl Chance<'_> {
         late as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(ordered: bool) -> Links {
+        let registry = Registry::builder().build(&mk_core::World::local(2).unwrap()).unwrap();
+        let mut links = Links::new(&registry, &Hardware::h200());
+        links.ports = vec![Port { ps_per_byte: 1.0, free: 0 }, Port { ps_per_byte: 2.0, free: 0 }];
+        links.all.push(Link {
+            transport: "test",
+            from: Rank(0),
+            to: Rank(1),
+            latency: 1e6,
+            ordered,
+            lane_ps_per_byte: 0.0,
+            egress: 0,
+            ingress: 1,
+            last: 0,
+            last_atomic: 0,
+            bytes: 0,
+            busy: 0,
+            signals: 0,
+            transfers: 0,
+        });
+        links
+    }
+
+    /// Arrivals of data and signals, in the order in which they were sent.
+    fn arrivals(ordered: bool, faults: &str) -> Vec<u64> {
+        let (mut links, mut random) = (link(ordered), Random::new(9));
+        let faults = Faults::from_toml(faults).unwrap();
+        let mut chance = Chance { faults: &faults, random: &mut random, spread: 0.25 };
+        let send = |i: u64| match i % 2 {
+            0 => links.transfer(0, i * 1000, 100, &mut chance).arrival,
+            _ => links.signal(0, i * 1000, false, &mut chance).arrival,
+        };
+        (0..200).map(send).collect()
+    }
+
+    #[test]
+    fn only_links_without_order_let_messages_overtake() {
+        for faults in [
+            "",
+            "reorder = 0.5",
+            "delay = { probability = 0.5, max_us = 9.0 }",
+            "duplicate = 0.5\njitter = 2.0",
+        ] {
+            assert!(arrivals(true, faults).windows(2).all(|a| a[0] < a[1]), "{faults}");
+            assert!(!arrivals(false, faults).is_sorted(), "{faults}");
+        }
+    }
+
+    #[test]
+    fn a_transfer_takes_what_the_narrower_port_takes_and_one_latency() {
+        let (mut links, mut random) = (link(true), Random::new(1));
+        let mut chance = Chance { faults: &Faults::default(), random: &mut random, spread: 0.0 };
+        let first = links.transfer(0, 0, 1000, &mut chance);
+        assert_eq!((first.left, first.arrival), (1000, 1_000_000 + 2000));
+        // The second waits for both ports.
+        let second = links.transfer(0, 0, 1000, &mut chance);
+        assert_eq!((second.left, second.arrival), (2000, 1_000_000 + 4000));
+        assert_eq!(links.report()[0].bytes, 2000);
+    }
+}

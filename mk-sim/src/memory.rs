@@ -67,7 +67,15 @@ impl Memory {
     }
 
     /// Copies `part` of an access to its place in the view of `view` (both in elements of the region).
-    pub(crate) fn read(&self, region: usize, rank: Rank, epoch: u64, part: &Rect, view: &Rect, to: &mut [u8]) {
+    pub(crate) fn read(
+        &self,
+        region: usize,
+        rank: Rank,
+        epoch: u64,
+        part: &Rect,
+        view: &Rect,
+        to: &mut [u8],
+    ) {
         let (s, at) = self.at(region, rank, epoch);
         let pitch = s.extent[rank.index()][1] as usize;
         let n = part.cols as usize * s.element;
@@ -80,7 +88,15 @@ impl Memory {
     }
 
     /// Writes a dense rectangle, or the part of it that lands first.
-    pub(crate) fn write(&mut self, region: usize, rank: Rank, epoch: u64, rect: &Rect, bytes: &[u8], part: Part) {
+    pub(crate) fn write(
+        &mut self,
+        region: usize,
+        rank: Rank,
+        epoch: u64,
+        rect: &Rect,
+        bytes: &[u8],
+        part: Part,
+    ) {
         let (_, at) = self.at(region, rank, epoch);
         let s = &mut self.regions[region];
         copy_rows(&mut s.bytes[at], s.extent[rank.index()][1], s.element, rect, bytes, part);

@@ -3,8 +3,8 @@
 use crate::checks::Item;
 use crate::links::{LOCAL, Links};
 use mk_core::{
-    Access, Carrier, Env, Error, Hardware, Io, Mode, Phase, Post, PostAt, Program, Queue, Rank, Registry, SignalKind,
-    Spec, Stream, StreamTasks, Task, TaskId, Verified, Wait, WaitAt,
+    Access, Carrier, Env, Error, Hardware, Io, Mode, Phase, Post, PostAt, Program, Queue, Rank, Registry,
+    SignalKind, Spec, Stream, StreamTasks, Task, TaskId, Verified, Wait, WaitAt,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -208,7 +208,10 @@ impl Planner<'_> {
             rank_tasks: vec![0; ranks],
             posts: 0,
             words: WordMap { base: 0, words, shared: Vec::new() },
-            totals: Totals { counts: vec![0; words * ranks], claimed: vec![0; if set { words * ranks } else { 0 }] },
+            totals: Totals {
+                counts: vec![0; words * ranks],
+                claimed: vec![0; if set { words * ranks } else { 0 }],
+            },
             items: program.regions.iter().map(|_| vec![Vec::new(); ranks]).collect(),
             regions: Vec::new(),
             clocks: program.shared_signals().map(|s| s.name.clone()).collect(),
@@ -265,7 +268,10 @@ impl Planner<'_> {
         for (k, post) in task.posts.iter().enumerate().filter(|(_, p)| p.used()) {
             check_post(program, clocks, post, info.blocks, stream.stream).map_err(bad)?;
             info.post_links[k] = self.post_link(&info, rank, post).ok_or_else(|| {
-                bad(format!("posts to {}, which nothing registered can reach", program.word_name(post.to(), post.word)))
+                bad(format!(
+                    "posts to {}, which nothing registered can reach",
+                    program.word_name(post.to(), post.word)
+                ))
             })?;
             count(plan, &mut info, post);
         }
@@ -313,7 +319,10 @@ impl Planner<'_> {
         let there = self.links.of_handler(info.opcode, stream.rank, access.rank);
         let back = self.links.of_handler(info.opcode, access.rank, stream.rank);
         let (Some(there), Some(back)) = (there, back) else {
-            return Err(format!("touches '{}' on {}, which nothing registered reaches", region.name, access.rank));
+            return Err(format!(
+                "touches '{}' on {}, which nothing registered reaches",
+                region.name, access.rank
+            ));
         };
         plan.legs.push(Leg { access: *access, element: region.dtype.bytes(), there, back });
         info.leg_count = info.leg_count.checked_add(1).ok_or("touches more than 255 rectangles")?;
@@ -395,7 +404,13 @@ fn known(clocks: &[Clock], first: u64, last: u64, clock: u8) -> bool {
     clocks.iter().any(|c| c.words.contains(&first) && c.words.contains(&last) && c.clock == clock)
 }
 
-fn check_wait(program: &Program, clocks: &[Clock], w: &Wait, blocks: u32, stream: Stream) -> Result<(), String> {
+fn check_wait(
+    program: &Program,
+    clocks: &[Clock],
+    w: &Wait,
+    blocks: u32,
+    stream: Stream,
+) -> Result<(), String> {
     let first = u64::from(w.word);
     let last = first + u64::from(w.count.saturating_sub(1)) * u64::from(w.stride);
     let too_many = w.at() == WaitAt::Block
@@ -410,12 +425,21 @@ fn check_wait(program: &Program, clocks: &[Clock], w: &Wait, blocks: u32, stream
     Ok(())
 }
 
-fn check_post(program: &Program, clocks: &[Clock], p: &Post, blocks: u32, stream: Stream) -> Result<(), String> {
+fn check_post(
+    program: &Program,
+    clocks: &[Clock],
+    p: &Post,
+    blocks: u32,
+    stream: Stream,
+) -> Result<(), String> {
     let (first, count) = (u64::from(p.word), u64::from(p.count(blocks)));
     let block_of_compute = p.at() == PostAt::Block && stream == Stream::Compute;
     let to = u32::from(p.to().0) < program.ranks;
     if !to || p.every == 0 || block_of_compute || !known(clocks, first, first + count - 1, p.clock()) {
-        return Err(format!("makes a post that makes no sense ({p:?}, {} words, {blocks} blocks)", program.words()));
+        return Err(format!(
+            "makes a post that makes no sense ({p:?}, {} words, {blocks} blocks)",
+            program.words()
+        ));
     }
     Ok(())
 }

@@ -95,7 +95,15 @@ impl Engine<'_> {
 
     /// By the transport: right behind the data where the link keeps order; else when the data has been acknowledged, and
     /// the last signal to the same word too.
-    fn send_carried(&mut self, u: usize, s: usize, link: u32, post: &Post, word: usize, writes: bool) -> Sent {
+    fn send_carried(
+        &mut self,
+        u: usize,
+        s: usize,
+        link: u32,
+        post: &Post,
+        word: usize,
+        writes: bool,
+    ) -> Sent {
         if post.kind() == SignalKind::Packet && writes {
             // The flag has come with the data.
             return Sent { arrival: self.now + 1, again: None };
@@ -105,7 +113,8 @@ impl Engine<'_> {
         let mut leaves = self.now;
         if !ordered {
             let overtakes = self.setup.faults.flag_overtakes_data;
-            let acked = if overtakes || post.at() == PostAt::Loaded { 0 } else { self.slots[u * SLOTS + s].acked };
+            let acked =
+                if overtakes || post.at() == PostAt::Loaded { 0 } else { self.slots[u * SLOTS + s].acked };
             leaves = leaves.max(acked).max(self.last_ack.get(&word).copied().unwrap_or(0));
         }
         let (links, mut chance) = self.chance();

@@ -12,7 +12,8 @@ use crate::trace::{Names, Trace};
 use crate::words::Words;
 use mk_core::verify::verify_pair;
 use mk_core::{
-    Bindings, Error, Fault, Io, Program, Rank, Region, RegionKind, Registry, RunError, Session, Signal, Verified,
+    Bindings, Error, Fault, Io, Program, Rank, Region, RegionKind, Registry, RunError, Session, Signal,
+    Verified,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,7 +109,11 @@ impl Simulator {
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub fn run_epochs(&mut self, program: &Verified, bindings: &[Bindings]) -> Result<Vec<Bindings>, RunError> {
+    pub fn run_epochs(
+        &mut self,
+        program: &Verified,
+        bindings: &[Bindings],
+    ) -> Result<Vec<Bindings>, RunError> {
         self.run_sequence(&bindings.iter().map(|b| (program, b)).collect::<Vec<_>>())
     }
 
@@ -129,13 +134,32 @@ impl Simulator {
     ///
     /// # Errors
     /// As [`Session::run`]; a program that has no meaning at all is an input error.
-    pub fn run_unproved(&mut self, program: &Program, bindings: &[Bindings]) -> Result<Vec<Bindings>, RunError> {
+    pub fn run_unproved(
+        &mut self,
+        program: &Program,
+        bindings: &[Bindings],
+    ) -> Result<Vec<Bindings>, RunError> {
+        self.run_sequence_unproved(&bindings.iter().map(|b| (program, b)).collect::<Vec<_>>())
+    }
+
+    /// As [`run_unproved`](Simulator::run_unproved), for epochs of several programs back to back.
+    ///
+    /// # Errors
+    /// As [`run_unproved`](Simulator::run_unproved).
+    pub fn run_sequence_unproved(
+        &mut self,
+        runs: &[(&Program, &Bindings)],
+    ) -> Result<Vec<Bindings>, RunError> {
         self.usable()?;
-        let plan = match self.find(program) {
-            Some(plan) => plan,
-            None => self.load_source(Source::Unproved(Arc::new(program.clone())))?,
-        };
-        self.run_jobs(&bindings.iter().map(|b| (plan, b)).collect::<Vec<_>>())
+        let mut jobs = Vec::with_capacity(runs.len());
+        for (program, bindings) in runs {
+            let plan = match self.find(program) {
+                Some(plan) => plan,
+                None => self.load_source(Source::Unproved(Arc::new((*program).clone())))?,
+            };
+            jobs.push((plan, *bindings));
+        }
+        self.run_jobs(&jobs)
     }
 
     fn usable(&self) -> Result<(), Error> {
@@ -153,7 +177,8 @@ impl Simulator {
     /// The place of a program that is loaded.
     fn find(&self, program: &Program) -> Option<usize> {
         let same = |p: &Plan| std::ptr::eq(p.program(), program) || p.program() == program;
-        let alike = |p: &Plan| p.program().tasks.len() == program.tasks.len() && p.program().name == program.name;
+        let alike =
+            |p: &Plan| p.program().tasks.len() == program.tasks.len() && p.program().name == program.name;
         self.state.plans.iter().position(|p| alike(p) && same(p))
     }
 
@@ -173,7 +198,8 @@ impl Simulator {
 
     fn check_registry(&self, program: &Verified) -> Result<(), Error> {
         let describe = |r: &Registry| {
-            let handlers: Vec<_> = r.handlers().iter().map(|h| format!("{}@{}", h.name(), h.version())).collect();
+            let handlers: Vec<_> =
+                r.handlers().iter().map(|h| format!("{}@{}", h.name(), h.version())).collect();
             format!("{} ranks, handlers {}", r.world().size(), handlers.join(", "))
         };
         let (given, own) = (program.registry(), &self.config.registry);
@@ -334,11 +360,7 @@ fn detect(
     report: &mut Report,
 ) {
     if config.checks.races {
-        let epoch = |j: &Job<'_>| races::Epoch {
-            plan: j.plan,
-            clocks: j.clocks,
-            first_post: j.first_post,
-        };
+        let epoch = |j: &Job<'_>| races::Epoch { plan: j.plan, clocks: j.clocks, first_post: j.first_post };
         let outcome = races::check(plans, &jobs.iter().map(epoch).collect::<Vec<_>>(), log);
         (report.ordered_pairs, report.unknown_pairs) = (outcome.ordered, outcome.unknown);
         report.findings.extend(outcome.faults);
@@ -364,14 +386,28 @@ fn check_shared(program: &Program, state: &State) -> Result<(), Error> {
         let key = |r: &Region| (r.kind, r.dtype, r.shape.clone(), r.depth);
         if key(r) != key(&other.what) {
             let show = |r: &Region| format!("{:?} {} {:?}, {} copies", r.kind, r.dtype, r.shape, r.depth);
-            return Err(disagree("region", &r.name, &program.name, show(r), &other.program, show(&other.what)));
+            return Err(disagree(
+                "region",
+                &r.name,
+                &program.name,
+                show(r),
+                &other.program,
+                show(&other.what),
+            ));
         }
     }
     for s in program.shared_signals() {
         let Some(other) = state.signals.get(&s.name) else { continue };
         if (s.kind, s.words) != (other.what.kind, other.what.words) {
             let show = |s: &Signal| format!("{:?}, {} words", s.kind, s.words);
-            return Err(disagree("signal", &s.name, &program.name, show(s), &other.program, show(&other.what)));
+            return Err(disagree(
+                "signal",
+                &s.name,
+                &program.name,
+                show(s),
+                &other.program,
+                show(&other.what),
+            ));
         }
     }
     Ok(())
@@ -398,22 +434,32 @@ fn check_bindings(program: &Program, bindings: &Bindings) -> Result<(), Error> {
             };
             match bindings.get(rank, &r.name) {
                 None if rows * cols == 0 || r.kind != RegionKind::Bound => {}
-                None => return wrong("no tensor is bound to", "nothing".into(), "bind a tensor to it on every rank"),
+                None => {
+                    return wrong(
+                        "no tensor is bound to",
+                        "nothing".into(),
+                        "bind a tensor to it on every rank",
+                    );
+                }
                 Some(t) if (t.dtype, t.rows, t.cols) != (r.dtype, rows, cols) => {
                     let given = format!("{} x {}, {}", t.rows, t.cols, t.dtype);
                     return wrong("the tensor does not fit", given, "bind a tensor of this type and size");
                 }
                 Some(t) if t.bytes.len() as u64 != rows * cols * r.dtype.bytes() => {
                     let given = format!("{} bytes", t.bytes.len());
-                    return wrong("the tensor is damaged:", given, "make tensors with Tensor::zeros or from_f32");
+                    return wrong(
+                        "the tensor is damaged:",
+                        given,
+                        "make tensors with Tensor::zeros or from_f32",
+                    );
                 }
                 Some(_) => {}
             }
         }
     }
-    let stray = bindings.iter().find(|(rank, name, _)| {
-        u32::from(rank.0) >= program.ranks || !inputs().any(|r| r.name == *name)
-    });
+    let stray = bindings
+        .iter()
+        .find(|(rank, name, _)| u32::from(rank.0) >= program.ranks || !inputs().any(|r| r.name == *name));
     match stray {
         None => Ok(()),
         Some((rank, name, _)) => Err(Error::input(

@@ -61,7 +61,9 @@ pub(crate) fn waiting(engine: &Engine<'_>, u: usize, s: usize, role: Role, reaso
 pub(crate) fn lost(engine: &Engine<'_>, lost: Rank) -> Fault {
     let picture = picture(engine);
     // Rather a task that the lost rank owes a post than just any.
-    let owed = picture.stuck.iter().position(|w| picture.poster(w).is_some_and(|p| picture.rank(&p) == lost));
+    let survivor = |w: &Stuck| picture.rank(&w.task) != lost;
+    let owes = |w: &Stuck| picture.poster(w).is_some_and(|p| picture.rank(&p) == lost);
+    let owed = picture.stuck.iter().position(|w| survivor(w) && owes(w));
     let any = longest(engine).map(|(_, u, s, role)| (u, s, role));
     let seen = owed.map(|i| picture.roles[i]).or(any);
     match seen {
@@ -112,15 +114,8 @@ fn lost_post(engine: &Engine<'_>) -> Option<Fault> {
 }
 
 fn picture<'e>(engine: &'e Engine<'_>) -> Picture<'e> {
-    let mut picture = Picture {
-        plans: &engine.plans,
-        jobs: engine.jobs.iter().map(|j| (j.plan, j.first_post)).collect(),
-        log: &engine.log,
-        ranks: engine.ranks.iter().map(|r| r.job).collect(),
-        cursors: &engine.cursors,
-        stuck: Vec::new(),
-        roles: Vec::new(),
-    };
+    let jobs = engine.jobs.iter().map(|j| (j.plan, j.first_post)).collect();
+    let mut picture = Picture::new(&engine.plans, jobs, &engine.cursors);
     for (_, u, s, role) in waiting_roles(engine) {
         let (plan, ..) = engine.task(u, s);
         let rank = Rank(engine.units[u].rank);
@@ -136,5 +131,7 @@ fn picture<'e>(engine: &'e Engine<'_>) -> Picture<'e> {
         });
         picture.roles.push((u, s, role));
     }
+    let ranks: Vec<usize> = engine.ranks.iter().map(|r| r.job).collect();
+    picture.find_posters(&engine.log, &ranks);
     picture
 }

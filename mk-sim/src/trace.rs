@@ -118,9 +118,7 @@ impl Trace {
     fn metadata(&self) -> Vec<serde_json::Value> {
         let tracks: BTreeSet<(u16, u32)> = self.slices.iter().map(|s| (s.rank, s.tid)).collect();
         let ranks: BTreeSet<u16> = tracks.iter().map(|t| t.0).collect();
-        let process = |r: &u16| {
-            json!({ "ph": "M", "pid": r, "name": "process_name", "args": { "name": format!("rank {r}") } })
-        };
+        let process = |r: &u16| json!({ "ph": "M", "pid": r, "name": "process_name", "args": { "name": format!("rank {r}") } });
         let thread = |(rank, tid): &(u16, u32)| {
             let stream = if tid % 2 == 1 { "comm" } else { "compute" };
             let name = format!("lane {} {stream}", tid / 2);

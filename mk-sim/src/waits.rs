@@ -23,7 +23,9 @@ impl Engine<'_> {
                 continue;
             }
             let first = plan.words.at(rank, w.word, w.clock);
-            let Some(unmet) = scan(&self.words.values, w, first, slot.target[i], &mut slot.seen[i]) else { continue };
+            let Some(unmet) = scan(&self.words.values, w, first, slot.target[i], &mut slot.seen[i]) else {
+                continue;
+            };
             let guarded = if at == WaitAt::Start { 0 } else { slot.seen[i].saturating_mul(w.every.into()) };
             if guarded <= slot.loaded {
                 return Err((unmet, slot.target[i]));

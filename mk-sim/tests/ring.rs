@@ -1,4 +1,5 @@
 //! Rings: credits over epochs, overlap, ticket queues, ports.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "common/ring.rs"]
 mod ring;
@@ -28,7 +29,11 @@ fn a_ring_with_credits_is_right_in_every_epoch_of_every_world() {
             for (e, out) in out.iter().enumerate() {
                 for r in 0..ranks as u16 {
                     let y = out.get(Rank(r), "y").unwrap();
-                    assert_eq!(*y, gathered(ranks as u16, e as u64), "{ranks} ranks, seed {seed}, epoch {e}, rank {r}");
+                    assert_eq!(
+                        *y,
+                        gathered(ranks as u16, e as u64),
+                        "{ranks} ranks, seed {seed}, epoch {e}, rank {r}"
+                    );
                 }
             }
         }
@@ -46,7 +51,17 @@ fn independent(registry: &Registry, queue: Queue, lanes: u16, count: u64) -> Pro
     for i in 0..count {
         let label = b.label(format!("row {i}"));
         let (src_row, dst_row, cols) = (i, i, 4096);
-        let args = ScaleArgs { src: x, dst: y, factor: 2.0, rows: 1, cols, src_row, src_col: 0, dst_row, dst_col: 0 };
+        let args = ScaleArgs {
+            src: x,
+            dst: y,
+            factor: 2.0,
+            rows: 1,
+            cols,
+            src_row,
+            src_col: 0,
+            dst_row,
+            dst_col: 0,
+        };
         b.task(Rank(0), queue, double, label, &args).unwrap();
     }
     b.finish().unwrap()
@@ -71,6 +86,15 @@ fn tasks_of_a_stream_overlap_as_the_seed_says() {
 }
 
 #[test]
+fn a_run_may_take_longer_than_a_wait() {
+    let registry = common::registry(1);
+    let program = proved(independent(&registry, lane(0), 1, 64), &registry);
+    let mut sim = Simulator::builder(&registry).mode(Mode::Timing).run_bound_us(1).build();
+    sim.run(&program, &Bindings::new()).unwrap();
+    assert!(sim.report().time_ns > 10_000);
+}
+
+#[test]
 fn all_lanes_claim_tasks_from_a_ticket_queue() {
     let registry = common::registry(1);
     let time = |queue, lanes| {
@@ -81,7 +105,8 @@ fn all_lanes_claim_tasks_from_a_ticket_queue() {
         sim.trace().unwrap().to_json(&mut json).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         let events = json["traceEvents"].as_array().unwrap().clone();
-        let mut tids: Vec<u64> = events.iter().filter(|e| e["ph"] == "X").map(|e| e["tid"].as_u64().unwrap()).collect();
+        let mut tids: Vec<u64> =
+            events.iter().filter(|e| e["ph"] == "X").map(|e| e["tid"].as_u64().unwrap()).collect();
         tids.sort();
         tids.dedup();
         (sim.report().time_ns, tids)

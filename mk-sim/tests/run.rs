@@ -1,4 +1,5 @@
 //! Programs run end to end: right values in every world, and the same events in both modes.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
@@ -96,4 +97,20 @@ fn no_seed_means_exact_durations() {
     let first = run(Checks::all());
     assert_eq!(first.2, 2);
     assert_eq!(first, run(Checks::none()), "detectors take no part in a run");
+}
+
+#[test]
+fn a_lane_computes_one_tile_at_a_time() {
+    // Loads cost next to nothing, so the tensor cores are all that limits one lane.
+    let hardware = Hardware { sm_gb_per_s: 1e6, hbm_gb_per_s: 1e8, ..Hardware::h200() };
+    let case = Case::new(1, [1024, 1024, 2048], 1);
+    let program = case.proved();
+    let least = 2.0 * 1024.0 * 1024.0 * 2048.0 / (hardware.tensor_tflops * 1e3 / f64::from(hardware.sms));
+    for (seed, most) in [(0, 1.05), (1, 1.3), (2, 1.3), (3, 1.3)] {
+        let builder = Simulator::builder(&case.registry).mode(Mode::Timing).schedule_seed(seed);
+        let mut sim = builder.hardware(hardware.clone()).build();
+        sim.run(&program, &Bindings::new()).unwrap();
+        let ratio = sim.report().time_ns as f64 / least;
+        assert!((1.0..most).contains(&ratio), "seed {seed}: {ratio} times the least time");
+    }
 }

@@ -2,14 +2,13 @@
 
 mod record;
 
+use super::problem::{Files, Product, gather, shards};
 use crate::args::BenchSim;
 use crate::console::Console;
-use crate::error::{Exit, Failure};
-use crate::{setup, tensors};
+use crate::error::{Exit, Failure, internal};
+use crate::{check, setup, tensors};
 use mk_compute::AllGatherGemm;
-use mk_core::{
-    Bindings, DType, Explanation, Hardware, Program, Rank, Registry, Session as _, Tensor, Verified,
-};
+use mk_core::{Bindings, DType, Explanation, Hardware, Program, Registry, Session as _, Verified};
 use mk_sim::{Mode, Simulator};
 use record::{Case, Record};
 use serde_json::json;
@@ -56,7 +55,7 @@ pub(crate) fn sim(args: &BenchSim, console: &mut Console<'_>) -> Result<(), Fail
     }
     let values = {
         let _step = console.step("multiplying");
-        values(&registry, args.samples)?
+        values(args)?
     };
     console.say(&values.name, values.text(args.of_bar));
     cases.push(values);
@@ -98,28 +97,21 @@ fn simulate(registry: &Registry, verified: &Verified) -> Result<f64, Failure> {
     Ok(rate(verified.program(), start))
 }
 
-/// Seconds to plan, prove and compute a product on eight simulated ranks.
-fn values(registry: &Registry, samples: u16) -> Result<Case, Failure> {
-    let op = AllGatherGemm::new(SIDE, SIDE, SIDE, DType::Bf16);
-    let random = |tensor| {
-        let values = reference::uniform_block(0, tensor, [0, 0], [SIDE, SIDE]);
-        Tensor::from_f32(DType::Bf16, SIDE, SIDE, &values)
-    };
-    let (a, b) = (random(0), random(1));
-    let mut seconds = Vec::new();
-    for _ in 0..samples {
+/// Seconds to plan, prove and compute a product on eight simulated ranks; the last result is compared with f64.
+fn values(args: &BenchSim) -> Result<Case, Failure> {
+    let product = Product::sized([SIDE; 3], setup::uniform(1, RANKS)?)?;
+    let [a, b] = product.operands(Files::default(), 0);
+    let (mut seconds, mut c) = (Vec::new(), None);
+    for _ in 0..args.samples {
         let start = Instant::now();
-        let verified = op.plan(registry)?.verify(registry, &Hardware::h200())?;
-        let mut bindings = Bindings::new();
-        for r in 0..RANKS as u32 {
-            let (rows, cols) = (op.rows(RANKS as u32, r), op.cols(RANKS as u32, r));
-            let rank = Rank(r as u16);
-            bindings.set(rank, AllGatherGemm::A, a.slice(rows.start, rows.end - rows.start, 0, SIDE));
-            bindings.set(rank, AllGatherGemm::B, b.slice(0, SIDE, cols.start, cols.end - cols.start));
-        }
-        Simulator::builder(registry).build().run(&verified, &bindings)?;
+        let verified = product.plan()?.verify(&product.registry, &product.hardware)?;
+        let outputs =
+            Simulator::builder(&product.registry).build().run(&verified, &shards(&product, &a, &b))?;
+        c = gather(&product, &outputs);
         seconds.push(start.elapsed().as_secs_f64());
     }
+    let c = c.ok_or_else(|| Failure::new(Exit::Internal, internal("the run gave back no C".into())))?;
+    check::product(&a, &b, &c)?;
     let params = json!({ "ranks": RANKS, "m": SIDE, "n": SIDE, "k": SIDE });
     let name = format!("{SIDE} x {SIDE} x {SIDE} on {RANKS} ranks, values");
     Ok(Case::at_most(name, params, "s", seconds, SECONDS))

@@ -6,7 +6,7 @@ use crate::memory::{self, human};
 use crate::setup;
 use crate::tensors::{self, Loaded};
 use mk_compute::{AllGatherGemm, Gemm};
-use mk_core::{DType, Error, Hardware, Program, Rank, Registry, Tensor};
+use mk_core::{DType, Error, Hardware, Program, Rank, Registry, Tensor, World};
 use serde::Serialize;
 
 /// Rows, columns and depth where neither option nor file gives them.
@@ -52,6 +52,14 @@ impl Product {
         }
         operator.check()?;
         Ok(Product { m, n, k, dtype, operator, hardware, registry })
+    }
+
+    /// A bf16 product of this size, fused, on an H200.
+    pub(crate) fn sized([m, n, k]: [u64; 3], world: World) -> Result<Product, Failure> {
+        let (dtype, hardware) = (DType::Bf16, Hardware::h200());
+        let operator = AllGatherGemm::new(m, n, k, dtype).hardware(hardware.clone());
+        operator.check()?;
+        Ok(Product { m, n, k, dtype, operator, hardware, registry: setup::registry(&world)? })
     }
 
     /// Plans it, if the plan fits into memory.

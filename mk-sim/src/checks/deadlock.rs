@@ -4,6 +4,7 @@ use super::Log;
 use crate::plan::Plan;
 use crate::unit::Role;
 use mk_core::{Rank, TaskId};
+use std::collections::HashMap;
 
 /// A task, in an epoch of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,22 +25,67 @@ pub(crate) struct Stuck {
     pub(crate) seen: u64,
 }
 
+/// Who has posted, or has not, to a word that somebody waits for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Posters {
+    /// A task that has still to post to it, in the epoch that its rank is in or an earlier one.
+    due: Option<TaskAt>,
+    /// A task that has posted to it in vain.
+    lost: Option<TaskAt>,
+}
+
 /// A run that stands still.
 pub(crate) struct Picture<'a> {
     pub(crate) plans: &'a [&'a Plan],
     /// Plan and first post of each epoch.
     pub(crate) jobs: Vec<(usize, usize)>,
-    pub(crate) log: &'a Log,
-    /// The epoch that each rank is in.
-    pub(crate) ranks: Vec<usize>,
     /// The next task of each stream, by plan.
     pub(crate) cursors: &'a [Vec<u32>],
     pub(crate) stuck: Vec<Stuck>,
     /// Unit, slot and role of each.
     pub(crate) roles: Vec<(usize, usize, Role)>,
+    /// By word.
+    posters: HashMap<usize, Posters>,
 }
 
-impl Picture<'_> {
+impl<'a> Picture<'a> {
+    /// An empty picture.
+    pub(crate) fn new(
+        plans: &'a [&'a Plan],
+        jobs: Vec<(usize, usize)>,
+        cursors: &'a [Vec<u32>],
+    ) -> Picture<'a> {
+        Picture { plans, jobs, cursors, stuck: Vec::new(), roles: Vec::new(), posters: HashMap::new() }
+    }
+
+    /// Finds out who posts to the words that the stuck tasks wait for. `ranks` gives the epoch that each rank is in.
+    pub(crate) fn find_posters(&mut self, log: &Log, ranks: &[usize]) {
+        self.posters = self.stuck.iter().map(|s| (s.word, Posters::default())).collect();
+        for (job, &(plan, first_post)) in self.jobs.iter().enumerate() {
+            let plan = self.plans[plan];
+            // A rank that is behind makes the posts of its own epoch first.
+            let streams = plan.program().streams.iter().filter(|s| ranks[s.rank.index()] >= job);
+            for id in streams.flat_map(|s| s.tasks()) {
+                let info = &plan.tasks[id.index()];
+                let mut at = first_post + info.log as usize;
+                for post in plan.program().task(id).posts() {
+                    let first = plan.words.at(post.to(), post.word, post.clock());
+                    for j in 0..post.count(info.blocks) as usize {
+                        let (log, task) = (&log.posts[at + j], TaskAt { job, task: id.0 });
+                        if let Some(p) = self.posters.get_mut(&(first + j)) {
+                            match (log.made(), log.arrived()) {
+                                (false, _) => p.due = p.due.or(Some(task)),
+                                (true, None) => p.lost = p.lost.or(Some(task)),
+                                (true, Some(_)) => {}
+                            }
+                        }
+                    }
+                    at += post.count(info.blocks) as usize;
+                }
+            }
+        }
+    }
+
     fn plan(&self, t: &TaskAt) -> &Plan {
         self.plans[self.jobs[t.job].0]
     }
@@ -52,55 +98,29 @@ impl Picture<'_> {
         self.plan(t).rank_of(t.task)
     }
 
-    /// A task that has still to post to the word, in the epoch that its rank is in.
+    /// A task that has still to post to the word.
     pub(crate) fn poster(&self, stuck: &Stuck) -> Option<TaskAt> {
-        self.find(stuck.word, |log| !log.made())
+        self.posters.get(&stuck.word)?.due
     }
 
     /// A task that has posted to the word in vain.
     pub(crate) fn lost_poster(&self, stuck: &Stuck) -> Option<TaskAt> {
-        self.find(stuck.word, |log| log.made() && log.arrived().is_none())
-    }
-
-    fn find(&self, word: usize, is: impl Fn(&super::log::PostLog) -> bool) -> Option<TaskAt> {
-        for (job, &(plan, first_post)) in self.jobs.iter().enumerate() {
-            let plan = self.plans[plan];
-            for stream in &plan.program().streams {
-                // A rank that is ahead has made its posts, one that is behind makes those of its own epoch first.
-                if self.ranks[stream.rank.index()] < job {
-                    continue;
-                }
-                for id in stream.tasks() {
-                    let info = &plan.tasks[id.index()];
-                    let mut at = first_post + info.log as usize;
-                    for post in plan.program().task(id).posts() {
-                        for j in 0..post.count(info.blocks) {
-                            let here = plan.words.at(post.to(), post.word + j, post.clock()) == word;
-                            if here && is(&self.log.posts[at]) {
-                                return Some(TaskAt { job, task: id.0 });
-                            }
-                            at += 1;
-                        }
-                    }
-                }
-            }
-        }
-        None
+        self.posters.get(&stuck.word)?.lost
     }
 
     /// The waiting task that `t` is, or that it is behind in its stream.
     fn blocker(&self, t: &TaskAt) -> Option<usize> {
         let itself = self.stuck.iter().position(|s| s.task == *t);
         itself.or_else(|| {
-            let (plan, _) = self.jobs[t.job];
-            let program = self.plans[plan].program();
-            let stream = program.streams.iter().position(|s| s.tasks().any(|id| id.0 == t.task))?;
-            let ahead = |s: &&(usize, &Stuck)| s.1.task.job == t.job && s.1.stream == stream;
-            let mut all = self.stuck.iter().enumerate();
-            let started = t.task < self.cursors[plan][stream];
-            let same = all.by_ref().filter(|s| ahead(&s)).min_by_key(|s| s.1.task.task).map(|s| s.0);
-            // A task that has begun and does not wait itself is behind the first one that does, too.
-            same.filter(|&i| !started || self.stuck[i].task.task <= t.task)
+            let plan = self.jobs[t.job].0;
+            let streams = &self.plans[plan].program().streams;
+            let stream = streams.iter().position(|s| (s.first..s.first + s.len).contains(&t.task))?;
+            let ahead = |s: &Stuck| s.task.job == t.job && s.stream == stream;
+            let all = self.stuck.iter().enumerate().filter(|(_, s)| ahead(s));
+            let first = all.min_by_key(|(_, s)| s.task.task).map(|(i, _)| i);
+            // A task that has begun and does not wait itself is behind one that began before it.
+            let begun = t.task < self.cursors[plan][stream];
+            first.filter(|&i| !begun || self.stuck[i].task.task <= t.task)
         })
     }
 }
@@ -128,7 +148,11 @@ pub(crate) fn chain(picture: &Picture<'_>) -> (Vec<String>, usize) {
             return (chain, at);
         };
         let behind = picture.stuck[next].task != poster;
-        let of = if behind { format!(", behind {}", picture.name(&picture.stuck[next].task)) } else { String::new() };
+        let of = if behind {
+            format!(", behind {}", picture.name(&picture.stuck[next].task))
+        } else {
+            String::new()
+        };
         let closes = if seen[next] { ": the chain is closed" } else { "" };
         chain.push(format!("{waits}, which {name} posts{of}{closes}"));
         if seen[next] {
@@ -137,4 +161,3 @@ pub(crate) fn chain(picture: &Picture<'_>) -> (Vec<String>, usize) {
         at = next;
     }
 }
-

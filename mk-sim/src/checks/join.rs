@@ -36,7 +36,13 @@ impl Join {
                     b.to = at + 1;
                     b.cols = b.cols.max(r.cols);
                 }
-                _ => join.bands.push(Band { row: r.row, row_end: r.row_end(), from: at, to: at + 1, cols: r.cols }),
+                _ => join.bands.push(Band {
+                    row: r.row,
+                    row_end: r.row_end(),
+                    from: at,
+                    to: at + 1,
+                    cols: r.cols,
+                }),
             }
         }
         let mut reach = 0;
@@ -110,10 +116,14 @@ mod tests {
 
     #[test]
     fn a_tiling_is_disjoint_and_a_shifted_tile_is_not() {
-        let tiles =
-            |moved: Option<u64>| (0..12u64).map(move |i| (i as u32, Rect::new(i / 4 * 2, i % 4 * 3 - u64::from(moved == Some(i)), 2, 3)));
+        let tiles = |moved: Option<u64>| {
+            (0..12u64)
+                .map(move |i| (i as u32, Rect::new(i / 4 * 2, i % 4 * 3 - u64::from(moved == Some(i)), 2, 3)))
+        };
         assert!(Join::new(tiles(None)).is_disjoint());
         assert!(!Join::new(tiles(Some(6))).is_disjoint());
-        assert!(!Join::new([(0, Rect::new(0, 0, 3, 1)), (1, Rect::new(2, 0, 3, 1))].into_iter()).is_disjoint());
+        assert!(
+            !Join::new([(0, Rect::new(0, 0, 3, 1)), (1, Rect::new(2, 0, 3, 1))].into_iter()).is_disjoint()
+        );
     }
 }

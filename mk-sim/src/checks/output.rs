@@ -63,7 +63,8 @@ fn first_gap(rects: impl Iterator<Item = Rect>, [rows, cols]: [u64; 2]) -> Optio
             next += 1;
         }
         active.sort_unstable_by_key(|r| r.col);
-        let reach = active.iter().fold(0, |reach, r| if r.col <= reach { reach.max(r.col_end()) } else { reach });
+        let reach =
+            active.iter().fold(0, |reach, r| if r.col <= reach { reach.max(r.col_end()) } else { reach });
         if reach < cols {
             return Some((row, reach));
         }

@@ -4,6 +4,9 @@ use crate::plan::Plan;
 use crate::words::Words;
 use mk_core::{Fault, Rank, Reason, SignalKind, TaskId};
 
+/// More than this many wrong words help nobody.
+const KEPT: usize = 16;
+
 /// Words before a run.
 pub(crate) struct Before(Vec<u64>);
 
@@ -34,7 +37,7 @@ impl Before {
             });
         }
         let mut faults = Vec::new();
-        let wrong: Vec<usize> = (0..expected.len()).filter(|&i| expected[i] != words.values[i]).collect();
+        let wrong = (0..expected.len()).filter(|&i| expected[i] != words.values[i]).take(KEPT);
         for at in wrong {
             faults.extend(epochs.last().map(|e| explain(epochs, e, at, expected[at], words.values[at])));
         }
@@ -81,7 +84,9 @@ fn explain(epochs: &[Epoch<'_>], last: &Epoch<'_>, at: usize, expected: u64, see
         let posts_here = |i: &usize| {
             let blocks = plan.tasks[*i].blocks;
             let mut posts = plan.program().tasks[*i].posts();
-            posts.any(|p| p.to() == rank && p.clock() == clock && word >= p.word && word - p.word < p.count(blocks))
+            posts.any(|p| {
+                p.to() == rank && p.clock() == clock && word >= p.word && word - p.word < p.count(blocks)
+            })
         };
         if let Some(i) = (0..plan.tasks.len()).find(posts_here) {
             fault.task = plan.program().task_name(TaskId(i as u32));

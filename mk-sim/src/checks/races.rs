@@ -37,8 +37,16 @@ const SEARCHES: u64 = 1 << 26;
 /// Looks at a run.
 pub(crate) fn check(plans: &[&Plan], epochs: &[Epoch], log: &Log) -> Outcome {
     let ranks = plans.iter().map(|p| ranks(p)).collect();
-    let mut races =
-        Races { plans, epochs, log, ranks, posters: None, memo: HashMap::new(), left: SEARCHES, out: Outcome::default() };
+    let mut races = Races {
+        plans,
+        epochs,
+        log,
+        ranks,
+        posters: None,
+        memo: HashMap::new(),
+        left: SEARCHES,
+        out: Outcome::default(),
+    };
     for p in 0..plans.len() {
         for r in 0..plans[p].items.len() {
             races.within(p, r);
@@ -78,7 +86,8 @@ struct Goal {
 
 impl Goal {
     fn has(&self, word: usize) -> bool {
-        word.checked_sub(self.first).is_some_and(|d| d % self.stride == 0 && d / self.stride < self.count as usize)
+        word.checked_sub(self.first)
+            .is_some_and(|d| d % self.stride == 0 && d / self.stride < self.count as usize)
     }
 
     fn words(&self) -> impl Iterator<Item = usize> + use<> {
@@ -183,7 +192,14 @@ impl<'a> Races<'a> {
         }
     }
 
-    fn judge_across(&mut self, region: &Region, rank: Rank, pairs: &[(usize, usize)], x: &'a Item, y: &'a Item) {
+    fn judge_across(
+        &mut self,
+        region: &Region,
+        rank: Rank,
+        pairs: &[(usize, usize)],
+        x: &'a Item,
+        y: &'a Item,
+    ) {
         let Some(both) = x.rect.intersect(&y.rect) else { return };
         for &(e, f) in pairs {
             let answer = self.before(At { item: x, epoch: e }, At { item: y, epoch: f }, &both);
@@ -289,10 +305,13 @@ impl<'a> Races<'a> {
         let (item, epoch, both, blocks) = (*a.item, a.epoch, *both, info.blocks);
         let step = match info.flags & BY_BLOCK {
             0 => blocks,
-            _ => self.task(epoch, item.task).posts().filter(|p| p.at() == PostAt::Block).map(|p| p.every).max().map_or(
-                blocks,
-                |every| u32::from(every.max(1)),
-            ),
+            _ => self
+                .task(epoch, item.task)
+                .posts()
+                .filter(|p| p.at() == PostAt::Block)
+                .map(|p| p.every)
+                .max()
+                .map_or(blocks, |every| u32::from(every.max(1))),
         };
         let (first, last) = (item.first_block(&both) / step, item.last_block(&both, blocks) / step);
         let need = move |part: &Rect| Need {
@@ -303,7 +322,8 @@ impl<'a> Races<'a> {
         };
         let whole = item.walk == Walk::Whole || first == last;
         (first..=last).take(if whole { 1 } else { usize::MAX }).filter_map(move |g| {
-            let part = if whole { Some(both) } else { both.intersect(&item.blocks(g * step, (g + 1) * step)) };
+            let part =
+                if whole { Some(both) } else { both.intersect(&item.blocks(g * step, (g + 1) * step)) };
             part.map(|part| (part, need(&part)))
         })
     }
@@ -420,7 +440,8 @@ impl<'a> Races<'a> {
                     let first = plan.words.at(post.to(), post.word, post.clock());
                     for j in 0..post.count(plan.tasks[t].blocks) {
                         if let Some(value) = self.log.posts[at].arrived() {
-                            let poster = Poster { epoch: e as u32, task: t as u32, slot: slot as u8, j, value };
+                            let poster =
+                                Poster { epoch: e as u32, task: t as u32, slot: slot as u8, j, value };
                             posters.entry(first + j as usize).or_default().push(poster);
                         }
                         at += 1;

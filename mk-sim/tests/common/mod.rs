@@ -1,5 +1,5 @@
 //! What the tests share: AllGather+GEMM on NVLink, and a reference in f64.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses some of it, and may panic")]
 
 use mk_compute::AllGatherGemm;
 use mk_core::*;
@@ -73,7 +73,8 @@ impl Case {
     /// C in f64, rounded once.
     pub(crate) fn reference(&self, seed: u64) -> Tensor {
         let [m, n, k] = self.size.map(|x| x as usize);
-        let (a, b) = (matrix(seed, m as u64, k as u64).to_f32(), matrix(seed + 1, k as u64, n as u64).to_f32());
+        let (a, b) =
+            (matrix(seed, m as u64, k as u64).to_f32(), matrix(seed + 1, k as u64, n as u64).to_f32());
         let mut c = vec![0f64; m * n];
         for i in 0..m {
             for l in 0..k {

@@ -1,4 +1,5 @@
 //! Rings over NVLink and over a network, as programs with credits.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses some of it, and may panic")]
 
 use mk_compute::{Scale, ScaleArgs};
 use mk_core::*;
@@ -12,7 +13,8 @@ pub(crate) fn lane(l: u16) -> Queue {
 
 /// A small value that differs by rank and epoch.
 pub(crate) fn row(rank: u16, epoch: u64) -> Tensor {
-    let values: Vec<f32> = (0..COLS).map(|c| ((c * 5 + u64::from(rank) * 3 + epoch * 7) % 32) as f32 - 16.0).collect();
+    let values: Vec<f32> =
+        (0..COLS).map(|c| ((c * 5 + u64::from(rank) * 3 + epoch * 7) % 32) as f32 - 16.0).collect();
     Tensor::from_f32(DType::F32, 1, COLS, &values)
 }
 
@@ -24,7 +26,17 @@ pub(crate) fn rows(ranks: u16, epoch: u64) -> Bindings {
 }
 
 fn scale(src: RegionId, dst: RegionId, rows: u32) -> ScaleArgs {
-    ScaleArgs { src, dst, factor: 2.0, rows, cols: COLS as u32, src_row: 0, src_col: 0, dst_row: 0, dst_col: 0 }
+    ScaleArgs {
+        src,
+        dst,
+        factor: 2.0,
+        rows,
+        cols: COLS as u32,
+        src_row: 0,
+        src_col: 0,
+        dst_row: 0,
+        dst_col: 0,
+    }
 }
 
 fn copy(src: RegionId, src_row: u64, dst: RegionId, dst_row: u64, peer: u16) -> CopyArgs {
@@ -51,7 +63,9 @@ pub(crate) fn gather(registry: &Registry) -> Program {
         for step in 0..n - 1 {
             let row = (r + n - step) % n;
             let label = b.label(format!("forward row {row}"));
-            let send = b.task(Rank(r), lane(step % 2), put, label, &copy(all, row.into(), all, row.into(), next)).unwrap();
+            let send = b
+                .task(Rank(r), lane(step % 2), put, label, &copy(all, row.into(), all, row.into(), next))
+                .unwrap();
             b.wait(send, WaitFor::all(arrival, 2 * u64::from(row)).count(2).each_block(1)).unwrap();
             b.wait(send, WaitFor::all(credit, 0).lag(1)).unwrap();
             b.post(send, PostTo::each_block(Rank(next), arrival, 2 * u64::from(row), 1)).unwrap();
@@ -106,7 +120,8 @@ pub(crate) fn shift(registry: &Registry, messages: u16, [put, signal, double]: [
         let mut sends = Vec::new();
         for m in 0..messages {
             let label = b.label(format!("send {m}"));
-            let send = b.task(Rank(r), lane(0), put, label, &copy(x, m.into(), inbox, m.into(), next)).unwrap();
+            let send =
+                b.task(Rank(r), lane(0), put, label, &copy(x, m.into(), inbox, m.into(), next)).unwrap();
             b.wait(send, WaitFor::all(credit, 0).lag(1)).unwrap();
             b.post(send, PostTo::done(Rank(next), arrival, 0)).unwrap();
             sends.push(send);
