@@ -145,6 +145,8 @@ pub struct ProgramBuilder {
     prefixes: Vec<(TaskRef, usize, TaskRef)>,
     /// Words of the automatic signals of edges: (kind, lag) -> signal, next word of each rank.
     edges: Vec<(SignalKind, SignalRef, Vec<u32>)>,
+    /// What was wrong with a call that returns no error; `finish` does.
+    wrong: Option<Error>,
 }
 
 impl ProgramBuilder {
@@ -165,6 +167,7 @@ impl ProgramBuilder {
             stream_ids: HashMap::new(),
             prefixes: Vec::new(),
             edges: Vec::new(),
+            wrong: None,
         }
     }
 
@@ -251,9 +254,16 @@ impl ProgramBuilder {
     }
 
     /// How many lanes `rank` uses. Tasks on a lane raise it by themselves; a ticket queue needs it.
+    /// [`finish`](ProgramBuilder::finish) refuses a rank outside the world.
     pub fn lanes(&mut self, rank: Rank, lanes: u16) {
-        let have = &mut self.lanes[rank.index()];
-        *have = lanes.max(*have);
+        match self.lanes.get_mut(rank.index()) {
+            Some(have) => *have = lanes.max(*have),
+            None => self.wrong = Some(self.outside(rank)),
+        }
+    }
+
+    fn outside(&self, rank: Rank) -> Error {
+        Error::build(format!("{rank} is outside the world"), format!("use ranks 0..{}", self.ranks))
     }
 
     /// Adds a task to the end of a stream of `rank`; the handler says whether it is compute or comm.
@@ -268,6 +278,9 @@ impl ProgramBuilder {
         label: Label,
         args: &impl DeviceAbi,
     ) -> Result<TaskRef, Error> {
+        if self.ops.get(&op.opcode) != Some(&op) || label.0 as usize >= self.labels.len() {
+            return Err(foreign("handler or label"));
+        }
         let handler = &self.registry.handlers()[op.opcode as usize];
         let args = args.to_bytes();
         let env = Env { regions: &self.regions, rank, ranks: self.ranks };
@@ -293,10 +306,7 @@ impl ProgramBuilder {
             return Ok(id);
         }
         if rank.0 as u32 >= self.ranks {
-            return Err(Error::build(
-                format!("{rank} is outside the world"),
-                format!("use ranks 0..{}", self.ranks),
-            ));
+            return Err(self.outside(rank));
         }
         if let Queue::Lane(lane) = queue {
             if lane.0 as u64 >= Limits::LANES {
@@ -313,6 +323,18 @@ impl ProgramBuilder {
         Ok(id)
     }
 
+    /// Refuses tasks of another builder, as far as they can be told apart.
+    fn own_tasks(&self, tasks: &[TaskRef]) -> Result<(), Error> {
+        let known = |t: &TaskRef| {
+            self.streams.get(t.stream as usize).is_some_and(|s| (t.index as usize) < s.tasks.len())
+        };
+        if tasks.iter().all(known) { Ok(()) } else { Err(foreign("task")) }
+    }
+
+    fn own_signal(&self, signal: SignalRef) -> Result<(), Error> {
+        if (signal.0 as usize) < self.signals.len() { Ok(()) } else { Err(foreign("signal")) }
+    }
+
     fn pending(&mut self, t: TaskRef) -> &mut Pending {
         &mut self.streams[t.stream as usize].tasks[t.index as usize]
     }
@@ -322,6 +344,9 @@ impl ProgramBuilder {
     /// # Errors
     /// No wait slot is left, or the words do not exist.
     pub fn wait(&mut self, task: TaskRef, wait: WaitFor) -> Result<(), Error> {
+        self.own_tasks(&[task])?;
+        self.own_tasks(wait.upto.as_slice())?;
+        self.own_signal(wait.signal)?;
         let signal = &self.signals[wait.signal.0 as usize];
         let last = wait.count.max(1) - 1;
         let end = last.checked_mul(wait.stride).and_then(|d| d.checked_add(wait.index));
@@ -376,6 +401,8 @@ impl ProgramBuilder {
     /// # Errors
     /// No post slot is left, the words do not exist, or a compute task posts by block.
     pub fn post(&mut self, task: TaskRef, post: PostTo) -> Result<(), Error> {
+        self.own_tasks(&[task])?;
+        self.own_signal(post.signal)?;
         if post.rank.0 as u32 >= self.ranks {
             return Err(Error::build(
                 format!("a post goes to {}", post.rank),
@@ -455,6 +482,8 @@ impl ProgramBuilder {
     }
 
     fn connect(&mut self, from: &[TaskRef], to: TaskRef, at: PostAt, lag: u8) -> Result<(), Error> {
+        self.own_tasks(from)?;
+        self.own_tasks(&[to])?;
         let to_rank = self.streams[to.stream as usize].rank;
         // One group a (rank, carrier) that posts, in the order in which they are named.
         let mut groups: Vec<((Rank, SignalKind), Vec<TaskRef>)> = Vec::new();
@@ -520,6 +549,9 @@ impl ProgramBuilder {
     /// A wait for words that nobody posts to, or whose posts differ in number; a `Set` or `Packet` word with more
     /// than one writing stream; a prefix wait whose word has no order; a limit that is exceeded.
     pub fn finish(mut self) -> Result<Program, Error> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
+        }
         self.place_signals()?;
         let mut words = Words::new(&self)?;
         words.count(&mut self)?;
@@ -652,6 +684,10 @@ impl ProgramBuilder {
             tasks,
         })
     }
+}
+
+fn foreign(what: &str) -> Error {
+    Error::build(format!("a {what} is not of this program"), "use what this builder gave back")
 }
 
 /// Checks a region on its own: its size, its depth, its shape.

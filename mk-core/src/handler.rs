@@ -2,6 +2,7 @@
 
 use crate::{ArgError, DType, DeviceAbi, Field, Limits, Rank, Rect, Region, RegionId};
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Which stream of a lane a handler runs in. The two are served by different warps.
@@ -383,10 +384,18 @@ pub trait DynHandler: Send + Sync + 'static {
     fn device(&self) -> Option<Device>;
     /// The name of the C struct and its fields.
     fn abi(&self) -> (&'static str, &'static [Field]);
-    /// [`Handler::spec`].
+    /// [`Handler::spec`]; a panic is an error like any other.
     fn spec(&self, args: &[u8; Limits::ARG_BYTES], env: &Env<'_>) -> Result<Spec, ArgError>;
     /// [`Handler::model`].
-    fn model(&self, args: &[u8; Limits::ARG_BYTES], step: Step, views: &mut Views<'_>);
+    ///
+    /// # Errors
+    /// The model panicked, or left a view with another type or size.
+    fn model(
+        &self,
+        args: &[u8; Limits::ARG_BYTES],
+        step: Step,
+        views: &mut Views<'_>,
+    ) -> Result<(), ArgError>;
     /// The arguments as JSON.
     fn args_to_json(&self, args: &[u8; Limits::ARG_BYTES]) -> serde_json::Value;
     /// Appends the arguments as JSON text, fields in the order of the C struct: what a program file holds.
@@ -401,6 +410,16 @@ pub trait DynHandler: Send + Sync + 'static {
 
 /// A registered handler.
 pub type HandlerRef = Arc<dyn DynHandler>;
+
+/// Runs a user's code; a panic becomes an error, so that no handler ends the process.
+fn caught<T>(what: &str, f: impl FnOnce() -> T) -> Result<T, ArgError> {
+    // What a panicking handler leaves half done is its arguments' copies and its views, and the caller drops both.
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        ArgError::new(format!("its {what} panicked: {text}"))
+    })
+}
 
 impl<H: Handler> DynHandler for H {
     fn name(&self) -> &'static str {
@@ -422,10 +441,21 @@ impl<H: Handler> DynHandler for H {
         (H::Args::C_NAME, H::Args::FIELDS)
     }
     fn spec(&self, args: &[u8; Limits::ARG_BYTES], env: &Env<'_>) -> Result<Spec, ArgError> {
-        Handler::spec(self, &H::Args::from_bytes(args), env)
+        caught("spec", || Handler::spec(self, &H::Args::from_bytes(args), env))?
     }
-    fn model(&self, args: &[u8; Limits::ARG_BYTES], step: Step, views: &mut Views<'_>) {
-        Handler::model(self, &H::Args::from_bytes(args), step, views);
+    fn model(
+        &self,
+        args: &[u8; Limits::ARG_BYTES],
+        step: Step,
+        views: &mut Views<'_>,
+    ) -> Result<(), ArgError> {
+        let shape = |v: &View| (v.dtype, v.rows, v.cols, v.bytes.len());
+        let before: SmallVec<[_; 4]> = views.0.iter().map(shape).collect();
+        caught("model", || Handler::model(self, &H::Args::from_bytes(args), step, views))?;
+        match views.0.iter().map(shape).zip(before).position(|(now, then)| now != then) {
+            None => Ok(()),
+            Some(i) => Err(ArgError::new(format!("its model left view {i} with another type or size"))),
+        }
     }
     fn args_to_json(&self, args: &[u8; Limits::ARG_BYTES]) -> serde_json::Value {
         serde_json::to_value(H::Args::from_bytes(args)).unwrap_or(serde_json::Value::Null)

@@ -19,8 +19,13 @@ pub struct Tensor {
 
 impl Tensor {
     /// A tensor of zeros.
+    ///
+    /// # Panics
+    /// If its bytes cannot be counted in 64 bits.
     pub fn zeros(dtype: DType, rows: u64, cols: u64) -> Tensor {
-        Tensor { dtype, rows, cols, bytes: vec![0; (rows * cols * dtype.bytes()) as usize] }
+        let bytes = rows.checked_mul(cols).and_then(|n| n.checked_mul(dtype.bytes()));
+        let bytes = bytes.expect("the size of a tensor is a 64-bit number");
+        Tensor { dtype, rows, cols, bytes: vec![0; bytes as usize] }
     }
 
     /// A tensor of these values, each rounded to nearest even.
@@ -46,7 +51,12 @@ impl Tensor {
     /// # Panics
     /// If they are not all inside.
     pub fn slice(&self, row: u64, rows: u64, col: u64, cols: u64) -> Tensor {
-        assert!(row + rows <= self.rows && col + cols <= self.cols, "the slice lies inside the tensor");
+        let part = crate::Rect::new(row, col, rows, cols);
+        let ends = row.checked_add(rows).is_some() && col.checked_add(cols).is_some();
+        assert!(
+            ends && part.row_end() <= self.rows && part.col_end() <= self.cols,
+            "the slice lies inside the tensor"
+        );
         let (e, n) = (self.dtype.bytes() as usize, (cols * self.dtype.bytes()) as usize);
         let mut bytes = Vec::with_capacity(n * rows as usize);
         for r in row..row + rows {
@@ -167,10 +177,16 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Fault { rank, task, signal, expected, seen, epoch, reason } = self;
         match reason {
+            Reason::Timeout(us) if signal.is_empty() => {
+                write!(f, "{task} had not ended after {us} us, though it waited for nothing (epoch {epoch})")
+            }
             Reason::Timeout(us) => write!(
                 f,
                 "{task} waited {us} us for {signal} = {expected}, which stands at {seen} (epoch {epoch})"
             ),
+            Reason::PeerLost(peer) if signal.is_empty() => {
+                write!(f, "{peer} is lost: {rank} misses it, though no task waits for it (epoch {epoch})")
+            }
             Reason::PeerLost(peer) => write!(
                 f,
                 "{peer} is lost: {task} waited for {signal} = {expected}, which stands at {seen} (epoch {epoch})"

@@ -209,3 +209,22 @@ fn a_registry_says_who_is_there_twice_or_not_at_all() {
     assert!(names.is_sorted(), "opcodes follow the sorted names: {names:?}");
     assert!(text(registry.route(Rank(0), Rank(1), Caps::PUT).err().unwrap()).contains("no transport"));
 }
+
+#[test]
+fn what_another_builder_gave_back_is_refused() {
+    let mut other = builder(1);
+    let s = other.signal("s", SignalKind::Add, 1).unwrap();
+    let t = signal(&mut other, 0, 0);
+    let (op, label) = (other.op("nvlink.signal").unwrap(), other.label("x"));
+    let mut b = builder(1);
+    assert!(text(b.wait(t, WaitFor::all(s, 0)).unwrap_err()).contains("not of this program"));
+    assert!(text(b.post(t, PostTo::done(Rank(0), s, 0)).unwrap_err()).contains("not of this program"));
+    assert!(text(b.edge(&[t], t).unwrap_err()).contains("not of this program"));
+    let lane = Queue::Lane(Lane(0));
+    assert!(
+        text(b.task(Rank(0), lane, op, label, &SyncArgs { peer: Rank(0) }).unwrap_err())
+            .contains("not of this")
+    );
+    b.lanes(Rank(9), 4);
+    assert!(text(b.finish().unwrap_err()).contains("rank 9 is outside"));
+}

@@ -41,7 +41,7 @@ impl Memory {
                     View { dtype: part.dtype, rows: r.rows as usize, cols: r.cols as usize, bytes }
                 })
                 .collect();
-            handler.model(&args, Step::Block(block), &mut Views::new(&mut views));
+            handler.model(&args, Step::Block(block), &mut Views::new(&mut views)).unwrap();
             for (a, view) in spec.accesses.iter().zip(views).filter(|(a, _)| a.mode.writes()) {
                 let (rank, region, r) = at(a);
                 let part = Tensor { dtype: view.dtype, rows: r.rows, cols: r.cols, bytes: view.bytes };

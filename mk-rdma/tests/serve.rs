@@ -179,7 +179,7 @@ fn a_reduce_put_reads_what_is_there_adds_and_writes_it_back() {
     };
     // 2048 + 3 lies half way between the fp16 numbers 2050 and 2052; the even one is 2052.
     let mut views = [view(2048.0), view(3.0)];
-    handler.model(&args.to_bytes(), Step::Block(0), &mut Views::new(&mut views));
+    handler.model(&args.to_bytes(), Step::Block(0), &mut Views::new(&mut views)).unwrap();
     assert_eq!(views[1], view(2052.0));
     assert_eq!(views[0], view(2048.0));
 }

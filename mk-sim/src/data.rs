@@ -5,8 +5,8 @@ use crate::memory::{Memory, POISON, Part};
 use crate::plan::Plan;
 use crate::unit::SLOTS;
 use mk_core::{
-    Access, Bindings, Io, Mode, Phase, Rank, Rect, RegionId, RegionKind, Registry, Spec, Step, Task, Tensor,
-    View, Views, Walk,
+    Access, ArgError, Bindings, Error, Io, Mode, Phase, Rank, Rect, RegionId, RegionKind, Registry, Spec,
+    Step, Task, Tensor, View, Views, Walk,
 };
 
 /// A task's copies.
@@ -27,6 +27,8 @@ pub(crate) struct Data<'a> {
     slots: Vec<Copies>,
     /// What each epoch of the run gives back.
     pub(crate) results: Vec<Bindings>,
+    /// The first thing that a handler did wrong: its results are worth nothing then.
+    pub(crate) wrong: Option<Error>,
 }
 
 impl<'a> Data<'a> {
@@ -36,6 +38,7 @@ impl<'a> Data<'a> {
             memory,
             slots: (0..units * SLOTS).map(|_| Copies::default()).collect(),
             results: vec![Bindings::new(); jobs],
+            wrong: None,
         }
     }
 
@@ -76,9 +79,15 @@ impl<'a> Data<'a> {
     pub(crate) fn take(&mut self, plan: &Plan, slot: usize, rank: Rank, task: u32) {
         let copies = &mut self.slots[slot];
         copies.rank = rank;
-        copies.spec = plan.spec(self.registry, rank, task).ok();
         copies.views.clear();
         copies.blocks.clear();
+        match plan.spec(self.registry, rank, task) {
+            Ok(spec) => copies.spec = Some(spec),
+            Err(e) => {
+                copies.spec = None;
+                self.wrong.get_or_insert(e);
+            }
+        }
     }
 
     /// Snapshots what a compute task loads in blocks `from..to`.
@@ -101,7 +110,18 @@ impl<'a> Data<'a> {
     /// Computes a compute task.
     pub(crate) fn math(&mut self, plan: &Plan, slot: usize, task: &Task) {
         let handler = &self.registry.handlers()[plan.opcodes[task.op.index()] as usize];
-        handler.model(&task.args, Step::Math, &mut Views::new(&mut self.slots[slot].views));
+        let done = handler.model(&task.args, Step::Math, &mut Views::new(&mut self.slots[slot].views));
+        if done.is_err() {
+            self.slots[slot].spec = None;
+        }
+        self.note(handler.name(), done);
+    }
+
+    /// Keeps the first thing that a handler did wrong.
+    fn note(&mut self, handler: &str, done: Result<(), ArgError>) {
+        if let (Err(e), None) = (done, &self.wrong) {
+            self.wrong = Some(Error::Args { handler: handler.into(), message: e.to_string() });
+        }
     }
 
     /// Snapshots what a compute task's stores update.
@@ -170,7 +190,12 @@ impl<'a> Data<'a> {
                     }
                 }
                 let handler = &self.registry.handlers()[plan.opcodes[task.op.index()] as usize];
-                handler.model(&task.args, Step::Block(block), &mut Views::new(views));
+                let done = handler.model(&task.args, Step::Block(block), &mut Views::new(views));
+                if done.is_err() {
+                    // What it left is not written anywhere.
+                    views.clear();
+                }
+                self.note(handler.name(), done);
             }
             for (a, v) in spec.accesses.iter().zip(views.iter()).filter(|(a, _)| a.mode.writes()) {
                 self.write(plan, job, a, &a.block_rect(block), &v.bytes, part);

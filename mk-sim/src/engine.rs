@@ -78,6 +78,8 @@ pub(crate) struct Engine<'a> {
     pub(crate) words: &'a mut Words,
     pub(crate) data: Option<Data<'a>>,
     pub(crate) log: Log,
+    /// The first word that stood too high when its writer came: the word, what it should have been, and was.
+    pub(crate) surplus: Option<(usize, u64, u64)>,
     pub(crate) now: u64,
     pub(crate) queue: Queue,
     pub(crate) random: Random,
@@ -129,6 +131,7 @@ impl<'a> Engine<'a> {
             words,
             data,
             log,
+            surplus: None,
             now: 0,
             queue: Queue::default(),
             random,

@@ -122,6 +122,14 @@ impl Faults {
     pub(crate) fn check(&self, ranks: u32) -> Result<(), Error> {
         self.check_numbers()?;
         let nic = self.nic_error.iter().flat_map(|n| [n.from, n.to]);
+        if let Some(n) = self.nic_error.filter(|n| n.from == n.to) {
+            return Err(Error::input(
+                "faults: a NIC error lies between two ranks",
+                format!("from {} to {}", n.from, n.to),
+                "two different ranks",
+                "name the rank at the other end",
+            ));
+        }
         let named = nic.chain(self.kill.map(|k| k.rank)).chain(self.slow.map(|s| s.rank));
         match named.into_iter().find(|r| u32::from(r.0) >= ranks) {
             Some(rank) => Err(Error::input(
@@ -138,7 +146,10 @@ impl Faults {
         // A year in microseconds: times in picoseconds then stay far below 2^64.
         const LONG_US: f64 = 1e12;
         let (kill, slow) = (self.kill.map_or(0.0, |k| k.at_us), self.slow.map_or(1.0, |s| s.factor));
+        let (lose, surplus) = (self.lose_post.unwrap_or(1) as f64, self.surplus_post.unwrap_or(1) as f64);
         let numbers = [
+            ("lose_post", lose, 1.0, f64::MAX),
+            ("surplus_post", surplus, 1.0, f64::MAX),
             ("delay.probability", self.delay.probability, 0.0, 1.0),
             ("delay.max_us", self.delay.max_us, 0.0, LONG_US),
             ("jitter", self.jitter, 0.0, 1e6),

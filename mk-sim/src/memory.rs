@@ -1,6 +1,6 @@
 //! Bytes of all regions on all ranks.
 
-use mk_core::{Io, Rank, Rect, Region};
+use mk_core::{Error, Io, Rank, Rect, Region};
 
 /// What nobody has written: a NaN in every floating-point type.
 pub(crate) const POISON: u8 = 0xff;
@@ -36,6 +36,25 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Asks for a region's memory, without keeping it, so that too little is an error and not the end of the process.
+    ///
+    /// # Errors
+    /// There is not as much.
+    pub(crate) fn reserve(&self, region: &Region, ranks: u32) -> Result<(), Error> {
+        let bytes: u64 = (0..ranks).map(|r| region.whole(Rank(r as u16)).area()).fold(0, u64::saturating_add);
+        let bytes = bytes.saturating_mul(region.dtype.bytes()).saturating_mul(region.depth.max(1).into());
+        let fits = usize::try_from(bytes).is_ok_and(|n| Vec::<u8>::new().try_reserve_exact(n).is_ok());
+        if fits {
+            return Ok(());
+        }
+        Err(Error::input(
+            format!("there is not enough memory for region '{}'", region.name),
+            format!("{bytes} bytes on {ranks} ranks"),
+            "what this machine has",
+            "simulate the time only (Mode::Timing), or use smaller regions or fewer ranks",
+        ))
+    }
+
     /// Allocates a region on all ranks: poison, or zeros where the caller may look at it before it is written.
     pub(crate) fn allocate(&mut self, region: &Region, ranks: u32) -> usize {
         let extent: Vec<[u64; 2]> = (0..ranks).map(|r| region.extent(Rank(r as u16))).collect();

@@ -130,6 +130,10 @@ impl Engine<'_> {
         let post = self.posts[at];
         let before = self.words.values[post.word];
         let value = if post.value == ADD { before + 1 } else { post.value };
+        if post.value != ADD && before >= value && self.surplus.is_none() {
+            // Values are written in order, so somebody else has raised the word; this write would hide it.
+            self.surplus = Some((post.word, value - 1, before));
+        }
         self.log.arrived(post.log, value);
         self.words.set(post.word, value + u64::from(post.surplus), &mut self.woken);
         if !post.twice {

@@ -78,6 +78,15 @@ impl Simulator {
         Simulator { config, state, report: Report::default(), trace: None, generation: 1 }
     }
 
+    pub(crate) fn registry_ref(&self) -> &Registry {
+        &self.config.registry
+    }
+
+    /// The fault that it ended in.
+    pub(crate) fn failed(&self) -> Option<&Fault> {
+        self.state.failed.as_ref()
+    }
+
     /// What the last run was like, whether it succeeded or not.
     pub fn report(&self) -> &Report {
         &self.report
@@ -218,6 +227,12 @@ impl Simulator {
         check_shared(source.program(), &self.state)?;
         let SimulatorBuilder { registry, hardware, .. } = &self.config;
         let mut plan = Planner { registry, hardware, links: &mut self.state.links }.plan(source)?;
+        if self.config.mode == Mode::Data {
+            let new = |r: &&Region| !r.shared || !self.state.regions.contains_key(&r.name);
+            for r in plan.program().regions.iter().filter(new) {
+                self.state.memory.reserve(r, plan.program().ranks)?;
+            }
+        }
         self.place_words(&mut plan);
         self.place_regions(&mut plan);
         self.state.plans.push(plan);
@@ -278,6 +293,7 @@ impl Simulator {
         let (report, trace, results) = self.simulate(runs);
         self.trace = trace;
         self.report = report;
+        let results = results?;
         match self.report.findings.first() {
             None => Ok(results),
             Some(fault) => {
@@ -308,7 +324,10 @@ impl Simulator {
         jobs
     }
 
-    fn simulate(&mut self, runs: &[(usize, &Bindings)]) -> (Report, Option<Trace>, Vec<Bindings>) {
+    fn simulate(
+        &mut self,
+        runs: &[(usize, &Bindings)],
+    ) -> (Report, Option<Trace>, Result<Vec<Bindings>, Error>) {
         let jobs = self.jobs(runs);
         let config = &self.config;
         let State { plans, words, memory, links, .. } = &mut self.state;
@@ -339,14 +358,26 @@ impl Simulator {
             let names: Vec<_> = plans.iter().map(|p| Arc::new(Names::new(p.program()))).collect();
             trace.names(jobs.iter().map(|j| (names[j.plan].clone(), j.clocks[0])).collect());
         }
-        let results = engine.data.take().map_or_else(|| vec![Bindings::new(); jobs.len()], |d| d.results);
+        let (results, wrong) = match engine.data.take() {
+            Some(data) => (data.results, data.wrong),
+            None => (vec![Bindings::new(); jobs.len()], None),
+        };
+        let surplus = engine.surplus;
         let log = std::mem::take(&mut engine.log);
         drop(engine);
         if report.findings.is_empty() {
-            detect(config, &plans, &jobs, &log, before, words, &mut report);
+            let counts = before.map(|before| Counts { before, surplus });
+            detect(config, &plans, &jobs, &log, counts, words, &mut report);
         }
-        (report, trace, results)
+        (report, trace, wrong.map_or(Ok(results), Err))
     }
+}
+
+/// What the detector of lost and surplus posts goes by.
+struct Counts {
+    before: posts::Before,
+    /// See [`Engine::surplus`].
+    surplus: Option<(usize, u64, u64)>,
 }
 
 /// Looks at a run that has ended.
@@ -355,7 +386,7 @@ fn detect(
     plans: &[&Plan],
     jobs: &[Job<'_>],
     log: &Log,
-    before: Option<posts::Before>,
+    counts: Option<Counts>,
     words: &Words,
     report: &mut Report,
 ) {
@@ -373,9 +404,11 @@ fn detect(
             report.findings.extend(output::check(plan, &epochs, log));
         }
     }
-    if let Some(before) = before {
+    if let Some(Counts { before, surplus }) = counts {
         let epoch = |j: &Job<'_>| posts::Epoch { plan: plans[j.plan], clocks: j.clocks };
-        report.findings.extend(before.check(&jobs.iter().map(epoch).collect::<Vec<_>>(), words));
+        let epochs: Vec<_> = jobs.iter().map(epoch).collect();
+        report.findings.extend(surplus.and_then(|s| posts::surplus(&epochs, s)));
+        report.findings.extend(before.check(&epochs, words));
     }
 }
 
@@ -383,9 +416,10 @@ fn detect(
 fn check_shared(program: &Program, state: &State) -> Result<(), Error> {
     for r in program.regions.iter().filter(|r| r.shared) {
         let Some(other) = state.regions.get(&r.name) else { continue };
-        let key = |r: &Region| (r.kind, r.dtype, r.shape.clone(), r.depth);
+        let key = |r: &Region| (r.kind, r.io, r.dtype, r.shape.clone(), r.depth);
         if key(r) != key(&other.what) {
-            let show = |r: &Region| format!("{:?} {} {:?}, {} copies", r.kind, r.dtype, r.shape, r.depth);
+            let show =
+                |r: &Region| format!("{:?} {:?} {} {:?}, {} copies", r.kind, r.io, r.dtype, r.shape, r.depth);
             return Err(disagree(
                 "region",
                 &r.name,

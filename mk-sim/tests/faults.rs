@@ -192,3 +192,47 @@ fn a_run_is_refused_for_faults_that_make_no_sense_here() {
     sim.set_faults(Faults::default());
     assert!(sim.run(&program, &rows(3, 0)).is_ok(), "an input error is not the end of a session");
 }
+
+/// A later `Set` write is absolute, so it hides that the word stood too high in between.
+#[test]
+fn a_surplus_set_post_is_seen_before_it_is_hidden() {
+    for ordering in [Ordering::Unordered, Ordering::Ordered] {
+        let registry = nodes(3, ordering);
+        let program = proved(shift(&registry, 4, RDMA), &registry);
+        let inputs: Vec<Bindings> = (0..4).map(|e| messages(3, 4, e)).collect();
+        for post in 1..30 {
+            for seed in 0..2 {
+                let mut sim = Simulator::builder(&registry)
+                    .schedule_seed(seed)
+                    .faults(faults(&format!("surplus_post = {post}")))
+                    .build();
+                match sim.run_epochs(&program, &inputs) {
+                    Err(RunError::Fault(fault)) => {
+                        let seen = matches!(fault.reason, Reason::SurplusPost | Reason::Race { .. });
+                        assert!(seen, "post {post}: {fault}");
+                    }
+                    other => panic!("post {post}, seed {seed}: {other:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_is_down_after_what_took_it_down() {
+    let registry = nodes(3, Ordering::Unordered);
+    let program = proved(shift(&registry, 4, RDMA), &registry);
+    let mut sim = Simulator::builder(&registry).faults(faults("nic_error = { from = 1, to = 2 }")).build();
+    let bound = std::time::Duration::from_secs(1);
+    let mut before = sim.link(Rank(1), Rank(2)).unwrap();
+    assert_eq!((before.ends(), before.health()), ((Rank(1), Rank(2)), Health::Up));
+    before.quiesce(bound).unwrap();
+    let found = fault(sim.run(&program, &messages(3, 4, 0)));
+    let mut after = sim.link(Rank(1), Rank(2)).unwrap();
+    assert_eq!(after.health(), Health::Down(found.to_string()));
+    assert_eq!(fault(after.quiesce(bound)), found);
+    assert_eq!(sim.link(Rank(0), Rank(2)).unwrap().health(), Health::Up);
+    sim.rebuild();
+    assert_eq!(sim.link(Rank(2), Rank(1)).unwrap().health(), Health::Up);
+    assert!(sim.link(Rank(1), Rank(1)).is_err());
+}

@@ -4,8 +4,8 @@
 //! programs whose tasks must overlap (two that hand each other block after block).
 
 use mk_core::{
-    Access, Bindings, Error, Io, Program, Rank, Rect, RegionId, Registry, SignalKind, Spec, Step, Stream,
-    Tensor, View, Views,
+    Access, ArgError, Bindings, Error, Io, Program, Rank, Rect, RegionId, Registry, SignalKind, Spec, Step,
+    Stream, Tensor, View, Views,
 };
 use std::collections::HashMap;
 
@@ -104,11 +104,12 @@ impl<'a> Serial<'a> {
         let opcode = self.opcodes[task.op.index()];
         let spec = self.program.spec(self.registry, opcode, rank, task)?;
         let handler = &self.registry.handlers()[opcode as usize];
+        let wrong = |e: ArgError| Error::Args { handler: handler.name().into(), message: e.to_string() };
         if handler.stream() == Stream::Compute {
-            self.step(&spec, None, |views| handler.model(&task.args, Step::Math, views));
+            self.step(&spec, None, |v| handler.model(&task.args, Step::Math, v)).map_err(wrong)?;
         } else {
-            for block in 0..spec.blocks {
-                self.step(&spec, Some(block), |views| handler.model(&task.args, Step::Block(block), views));
+            for b in 0..spec.blocks {
+                self.step(&spec, Some(b), |v| handler.model(&task.args, Step::Block(b), v)).map_err(wrong)?;
             }
         }
         for p in task.posts() {
@@ -121,13 +122,18 @@ impl<'a> Serial<'a> {
     }
 
     /// Loads what the step's accesses name, calls the model, stores what they write.
-    fn step(&mut self, spec: &Spec, block: Option<u32>, model: impl FnOnce(&mut Views<'_>)) {
+    fn step(
+        &mut self,
+        spec: &Spec,
+        block: Option<u32>,
+        model: impl FnOnce(&mut Views<'_>) -> Result<(), ArgError>,
+    ) -> Result<(), ArgError> {
         let rect = |a: &Access| block.map_or(a.rect, |b| a.block_rect(b));
         if block.is_some() && spec.accesses.iter().all(|a| rect(a).is_empty()) {
-            return;
+            return Ok(());
         }
         let mut views: Vec<View> = spec.accesses.iter().map(|a| self.load(a, rect(a))).collect();
-        model(&mut Views::new(&mut views));
+        model(&mut Views::new(&mut views))?;
         for (a, view) in spec.accesses.iter().zip(views).filter(|(a, _)| a.mode.writes()) {
             let (r, at) = (rect(a), self.copy_of(a));
             if let Some(tensor) = self.memory.get_mut(&at).filter(|_| !r.is_empty()) {
@@ -135,6 +141,7 @@ impl<'a> Serial<'a> {
                 tensor.paste(r.row, r.col, &part);
             }
         }
+        Ok(())
     }
 
     fn copy_of(&self, a: &Access) -> (RegionId, Rank, u64) {

@@ -42,7 +42,7 @@ impl Memory {
             View { dtype: t.dtype, rows: r.rows as usize, cols: r.cols as usize, bytes }
         };
         let mut views: Vec<View> = spec.accesses.iter().map(view).collect();
-        handler.model(args, Step::Math, &mut Views::new(&mut views));
+        handler.model(args, Step::Math, &mut Views::new(&mut views))?;
         for (a, v) in spec.accesses.iter().zip(views).filter(|(a, _)| a.mode.writes()) {
             let part = Tensor { dtype: v.dtype, rows: a.rect.rows, cols: a.rect.cols, bytes: v.bytes };
             self.tensors[a.region.index()].paste(a.rect.row, a.rect.col, &part);

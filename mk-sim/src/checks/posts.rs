@@ -60,6 +60,11 @@ fn each_word(plan: &Plan, mut f: impl FnMut(Rank, u32, u8, SignalKind, usize)) {
     }
 }
 
+/// The fault of a word that stood too high before its writer wrote it.
+pub(crate) fn surplus(epochs: &[Epoch<'_>], (at, expected, seen): (usize, u64, u64)) -> Option<Fault> {
+    epochs.last().map(|last| explain(epochs, last, at, expected, seen))
+}
+
 fn explain(epochs: &[Epoch<'_>], last: &Epoch<'_>, at: usize, expected: u64, seen: u64) -> Fault {
     let mut fault = Fault {
         rank: Rank(0),
