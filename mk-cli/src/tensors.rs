@@ -1,17 +1,19 @@
 //! Matrices in files: one reader and one writer for all formats.
+//!
+//! A reader looks at a file's header and says where in the file the matrix is; only those bytes are read then.
 
 mod npy;
 mod safetensors;
 
 use crate::args::TensorPath;
 use crate::error::Failure;
+use crate::{input, memory, target};
 use mk_core::{DType, Tensor};
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-pub(crate) use npy::parse as parse_npy;
-pub(crate) use safetensors::parse as parse_safetensors;
+pub(crate) use npy::find as find_npy;
+pub(crate) use safetensors::find as find_safetensors;
 
 /// The largest tensor file.
 const FILE_BYTES: u64 = 1 << 40;
@@ -57,24 +59,60 @@ impl Format {
     }
 }
 
+/// Where a file holds a matrix, row by row.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Place {
+    dtype: DType,
+    rows: u64,
+    cols: u64,
+    /// Bytes before it.
+    start: u64,
+    /// Whether the most significant byte of an element comes first.
+    big_endian: bool,
+}
+
+impl Place {
+    fn bytes(&self) -> u128 {
+        (u128::from(self.rows) * u128::from(self.cols)).saturating_mul(self.dtype.bytes().into())
+    }
+
+    /// Reads the matrix. Its bytes must have been found to be in the file, and to fit into memory.
+    pub(crate) fn read(&self, from: &mut (impl Read + Seek)) -> io::Result<Tensor> {
+        let Place { dtype, rows, cols, start, big_endian } = *self;
+        let mut bytes = vec![0; self.bytes() as usize];
+        from.seek(SeekFrom::Start(start))?;
+        from.read_exact(&mut bytes)?;
+        if big_endian {
+            bytes.chunks_exact_mut(dtype.bytes() as usize).for_each(<[u8]>::reverse);
+        }
+        Ok(Tensor { dtype, rows, cols, bytes })
+    }
+}
+
 /// Reads the matrix that an option names; `expected` is its name where the file has several.
 pub(crate) fn read(path: &TensorPath, expected: &str) -> Result<Loaded, Failure> {
     let file = &path.file;
     let format = Format::of(file)?;
-    let bytes = read_file(file, FILE_BYTES)?;
-    let tensor = match format {
-        Format::Safetensors => parse_safetensors(&bytes, path.name.as_deref(), expected),
+    let (mut from, length) = input::open(file, FILE_BYTES)?;
+    if length == 0 {
+        return Err(input::empty(file));
+    }
+    let place = match format {
+        Format::Safetensors => find_safetensors(&mut from, length, path.name.as_deref(), expected),
         Format::Npy if path.name.is_some() => Err(Problem::new(
             "a .npy file holds one tensor without a name",
             "leave out the name after the colon",
         )),
-        Format::Npy => parse_npy(&bytes),
+        Format::Npy => find_npy(&mut from, length),
     };
-    let tensor = tensor.map_err(|p| Failure::file(file, p.message, p.hint))?;
+    let wrong = |p: Problem| Failure::file(file, p.message, p.hint);
+    let place = place.map_err(wrong)?;
+    memory::check(&file.display().to_string(), place.bytes(), "use a smaller matrix")?;
+    let tensor = place.read(&mut from).map_err(|e| wrong(e.into()))?;
     Ok(Loaded { tensor })
 }
 
-/// What is wrong with a file's bytes.
+/// What is wrong with a file.
 #[derive(Debug)]
 pub(crate) struct Problem {
     message: String,
@@ -87,96 +125,29 @@ impl Problem {
     }
 }
 
-/// All bytes of a regular file of at most `limit` bytes.
-pub(crate) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
-    let unreadable = |e: io::Error| {
-        let hint = match e.kind() {
-            io::ErrorKind::NotFound if path.symlink_metadata().is_ok() => {
-                "it is a link to a file that is not there"
-            }
-            io::ErrorKind::NotFound => "check the path",
-            io::ErrorKind::PermissionDenied => "check the rights of the file and its folder",
-            _ => "check that it is a file that can be read",
-        };
-        Failure::file(path, format!("it cannot be read: {e}"), hint)
-    };
-    // Before it is opened: opening a pipe would wait for a writer.
-    let meta = fs::metadata(path).map_err(unreadable)?;
-    if meta.is_dir() {
-        return Err(Failure::file(path, "this is a folder", "give a file"));
+impl From<io::Error> for Problem {
+    fn from(e: io::Error) -> Problem {
+        Problem::new(format!("it cannot be read: {e}"), "check that nobody is writing it, and its disk")
     }
-    if !meta.is_file() {
-        return Err(Failure::file(path, "this is not a regular file", "copy the data into a file first"));
-    }
-    if meta.len() == 0 {
-        return Err(Failure::file(path, "the file is empty", "write it again"));
-    }
-    if meta.len() > limit {
-        let message = format!("the file has {} bytes, more than the {limit} that are read", meta.len());
-        return Err(Failure::file(path, message, "give the file that belongs here"));
-    }
-    crate::memory::check(&path.display().to_string(), meta.len().into(), "use a smaller file")?;
-    let mut bytes = Vec::with_capacity(meta.len() as usize);
-    File::open(path).and_then(|f| f.take(limit).read_to_end(&mut bytes)).map_err(unreadable)?;
-    Ok(bytes)
 }
 
-/// Refuses, before any work is done, a result file that could not be written.
-pub(crate) fn check_out(path: &Path) -> Result<(), Failure> {
-    Format::of(path)?;
-    check_target(path)
+/// The first `bytes` bytes that `from` has left.
+fn read_exactly(from: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut read = vec![0; bytes];
+    from.read_exact(&mut read)?;
+    Ok(read)
 }
 
-/// Refuses a target that is a folder, or in a folder that is not there.
-pub(crate) fn check_target(path: &Path) -> Result<(), Failure> {
-    if path.is_dir() {
-        return Err(Failure::file(path, "this is a folder", "name a file in it"));
-    }
-    let folder = folder_of(path);
-    if !folder.is_dir() {
-        return Err(Failure::file(
-            path,
-            format!("there is no folder {}", folder.display()),
-            "create it first",
-        ));
-    }
-    Ok(())
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// Refuses a name that does not say in which format a result is wanted.
+pub(crate) fn check_name(path: &Path) -> Result<(), Failure> {
+    Format::of(path).map(drop)
 }
 
 /// Writes `tensor` under the name `c`. A half-written file is never seen.
 pub(crate) fn write(path: &Path, tensor: &Tensor) -> Result<(), Failure> {
     let format = Format::of(path)?;
-    write_file(path, |to| match format {
+    target::write(path, |to| match format {
         Format::Safetensors => safetensors::write(tensor, to),
         Format::Npy => npy::write(tensor, to),
     })
-}
-
-/// Writes a file under a temporary name in its folder, and gives it its name when it is whole.
-pub(crate) fn write_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), Failure> {
-    let unwritable = |e: io::Error| {
-        Failure::file(
-            path,
-            format!("it cannot be written: {e}"),
-            "check the space and the rights of the folder",
-        )
-    };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".mk-").suffix(".tmp");
-    // Temporary files are private by default; a result is an ordinary file, as the umask wants it.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder_of(path)).map_err(unwritable)?;
-    {
-        let mut buffered = io::BufWriter::with_capacity(1 << 20, &mut file);
-        write(&mut buffered).and_then(|()| buffered.flush()).map_err(unwritable)?;
-    }
-    file.persist(path).map(drop).map_err(|e| unwritable(e.error))
 }

@@ -729,10 +729,10 @@ impl Words {
     fn new(b: &ProgramBuilder) -> Result<Words, Error> {
         let words: usize = b.signals.iter().map(|s| s.words as usize).sum();
         let all = words as u64 * b.ranks as u64;
-        if all > 1 << 30 {
+        if all > Limits::ALL_WORDS {
             return Err(Error::build(
                 format!("the signals of all ranks are {all} words"),
-                "use larger tiles or chunks: at most 2^30 words in all",
+                format!("use at most {} in all: larger tiles or chunks need fewer", Limits::ALL_WORDS),
             ));
         }
         Ok(Words { words, totals: vec![0; all as usize], writers: vec![0; all as usize] })

@@ -21,6 +21,8 @@ impl Limits {
     pub const HANDLERS: u64 = 1 << 10;
     /// Signal words of one rank: 8 bytes each, so 2 GiB.
     pub const WORDS: u64 = 1 << 28;
+    /// Signal words of all ranks together: the verifier and the simulator keep counters for each.
+    pub const ALL_WORDS: u64 = 1 << 30;
     /// Posts that one word receives in an epoch: 32 bits in a task record.
     pub const POSTS_PER_WORD: u64 = u32::MAX as u64;
     /// Words that one strided wait or post can span: 16 bits in a task record.

@@ -3,11 +3,13 @@
 //! The header is a Python dictionary of three known keys, so it is read by hand: a general reader of Python expressions
 //! recurses as deep as a file tells it to, and multiplies dimensions without looking.
 
-use super::Problem;
+use super::{Place, Problem, read_exactly};
 use mk_core::{DType, Tensor};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
+/// The longest header: that of a matrix has about 120 bytes, and version 1 of the format allows this many.
+const HEADER_BYTES: u64 = 65_535;
 const AGAIN: &str = "save it with numpy.save(path, numpy.ascontiguousarray(x, dtype=numpy.float32))";
 
 /// What a header says.
@@ -18,12 +20,12 @@ struct Header {
     shape: Vec<u64>,
 }
 
-/// The matrix in a file.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Tensor, Problem> {
-    let (header, data) = split(bytes)?;
+/// Where a file of `length` bytes holds its matrix. Reads the header only.
+pub(crate) fn find(from: &mut impl Read, length: u64) -> Result<Place, Problem> {
+    let (header, start) = read_header(from, length)?;
     let header =
-        parse_header(header).ok_or_else(|| Problem::new("its .npy header cannot be understood", AGAIN))?;
-    let (dtype, big) = match header.descr.as_str() {
+        parse_header(&header).ok_or_else(|| Problem::new("its .npy header cannot be understood", AGAIN))?;
+    let (dtype, big_endian) = match header.descr.as_str() {
         "<f2" | "=f2" => (DType::F16, false),
         "<f4" | "=f4" => (DType::F32, false),
         ">f2" => (DType::F16, true),
@@ -40,36 +42,44 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Tensor, Problem> {
             AGAIN,
         ));
     }
-    let needed = (u128::from(rows) * u128::from(cols)).saturating_mul(dtype.bytes().into());
-    if needed != data.len() as u128 {
+    let place = Place { dtype, rows, cols, start, big_endian };
+    let (needed, has) = (place.bytes(), length - start);
+    if needed != u128::from(has) {
         return Err(Problem::new(
-            format!("{rows} x {cols} elements are {needed} bytes, but it has {}", data.len()),
+            format!("{rows} x {cols} elements are {needed} bytes, but it has {has}"),
             "the file was cut off or extended: write it again",
         ));
     }
-    let mut bytes = data.to_vec();
-    if big {
-        bytes.chunks_exact_mut(dtype.bytes() as usize).for_each(<[u8]>::reverse);
-    }
-    Ok(Tensor { dtype, rows, cols, bytes })
+    Ok(place)
 }
 
-/// Header text and data.
-fn split(bytes: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
-    let Some(rest) = bytes.strip_prefix(MAGIC) else {
-        return Err(Problem::new("this is not a .npy file", AGAIN));
-    };
+/// The text of the header, and how many bytes come before the data.
+fn read_header(from: &mut impl Read, length: u64) -> Result<(Vec<u8>, u64), Problem> {
     let cut = || Problem::new("its .npy header is cut off", "the file was cut off: write it again");
-    let length: (usize, usize) = match rest {
-        [1, _, a, b, ..] => (4, usize::from(u16::from_le_bytes([*a, *b]))),
-        [2 | 3, _, a, b, c, d, ..] => (6, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
-        [1..=3, ..] | [] => return Err(cut()),
-        [version, ..] => {
+    let mut left = length;
+    let mut next = |bytes: u64| {
+        left = left.checked_sub(bytes).ok_or_else(cut)?;
+        Ok::<_, Problem>(read_exactly(from, bytes as usize)?)
+    };
+    let foreign = || Problem::new("this is not a .npy file", AGAIN);
+    if next(MAGIC.len() as u64).map_err(|_| foreign())? != MAGIC {
+        return Err(foreign());
+    }
+    let width = match next(2)?[0] {
+        1 => 2,
+        2 | 3 => 4,
+        version => {
             return Err(Problem::new(format!("its .npy version is {version}, not 1 to 3"), AGAIN));
         }
     };
-    let end = length.0.checked_add(length.1).filter(|&e| e <= rest.len()).ok_or_else(cut)?;
-    Ok((&rest[length.0..end], &rest[end..]))
+    // Little-endian.
+    let bytes = next(width)?.iter().rev().fold(0, |sum, &byte| (sum << 8) | u64::from(byte));
+    if bytes > HEADER_BYTES {
+        let message = format!("its .npy header would have {bytes} bytes, but at most {HEADER_BYTES} are read");
+        return Err(Problem::new(message, AGAIN));
+    }
+    let header = next(bytes)?;
+    Ok((header, length - left))
 }
 
 /// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`, keys in any order, each once.
@@ -177,6 +187,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn parse(bytes: &[u8]) -> Result<Tensor, Problem> {
+        let mut from = io::Cursor::new(bytes);
+        Ok(find(&mut from, bytes.len() as u64)?.read(&mut from)?)
+    }
+
     fn written(t: &Tensor) -> Vec<u8> {
         let mut bytes = Vec::new();
         write(t, &mut bytes).unwrap();
@@ -264,7 +279,7 @@ mod tests {
             (&b"\x93NUMPY"[..], "cut off"),
             (b"\x93NUMPY\x01", "cut off"),
             (b"\x93NUMPY\x01\x00\xff\xff{", "cut off"),
-            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "cut off"),
+            (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "4294967295 bytes"),
             (b"\x93NUMPY\x09\x00\x01\x00", "version is 9"),
             (b"PK\x03\x04", "not a .npy"),
         ] {

@@ -1,20 +1,36 @@
 //! `.safetensors` files.
 
-use super::Problem;
+use super::{Place, Problem, read_exactly};
 use mk_core::{DType, Tensor};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use std::io::{self, Write};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo, TensorView};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::io::{self, Read, Write};
 
-/// The matrix called `name`; without a name the only one, or the one that is called `expected`.
-pub(crate) fn parse(bytes: &[u8], name: Option<&str>, expected: &str) -> Result<Tensor, Problem> {
-    let file = SafeTensors::deserialize(bytes).map_err(|e| {
-        Problem::new(
-            format!("this is not a whole .safetensors file: {e}"),
-            "the file was cut off or is of another kind: write it again",
-        )
-    })?;
-    let (name, view) = choose(&file, name, expected)?;
-    let dtype = match view.dtype() {
+/// The longest header, as the format has it.
+const HEADER_BYTES: u64 = 100_000_000;
+/// Bytes of the header's length.
+const LENGTH_BYTES: u64 = 8;
+
+/// Where a file of `length` bytes holds the matrix called `name`; without a name the only one, or the one that is called
+/// `expected`. Reads the header only.
+pub(crate) fn find(
+    from: &mut impl Read,
+    length: u64,
+    name: Option<&str>,
+    expected: &str,
+) -> Result<Place, Problem> {
+    let (header, start) = read_header(from, length)?;
+    let header = Header::of(&header)?;
+    let end = start + header.0.data_len() as u64;
+    if end != length {
+        return Err(broken(format!("its tensors end at byte {end}, but it has {length} bytes")));
+    }
+    let infos = header.0.tensors();
+    let tensors: BTreeMap<&str, &TensorInfo> = infos.iter().map(|(k, &v)| (k.as_str(), v)).collect();
+    let (name, info) = choose(&tensors, name, expected)?;
+    let dtype = match info.dtype {
         Dtype::BF16 => DType::Bf16,
         Dtype::F16 => DType::F16,
         other => {
@@ -24,41 +40,107 @@ pub(crate) fn parse(bytes: &[u8], name: Option<&str>, expected: &str) -> Result<
             ));
         }
     };
-    let &[rows, cols] = view.shape() else {
+    let &[rows, cols] = &info.shape[..] else {
         return Err(Problem::new(
-            format!("tensor '{name}' has shape {:?}, not two dimensions", view.shape()),
+            format!("tensor '{name}' has shape {:?}, not two dimensions", info.shape),
             "store it as a matrix",
         ));
     };
-    Ok(Tensor { dtype, rows: rows as u64, cols: cols as u64, bytes: view.data().to_vec() })
+    let start = start + info.data_offsets.0 as u64;
+    Ok(Place { dtype, rows: rows as u64, cols: cols as u64, start, big_endian: false })
+}
+
+fn broken(why: impl fmt::Display) -> Problem {
+    Problem::new(
+        format!("this is not a whole .safetensors file: {why}"),
+        "the file was cut off or is of another kind: write it again",
+    )
+}
+
+/// The header, and how many bytes come before the data.
+fn read_header(from: &mut impl Read, length: u64) -> Result<(Vec<u8>, u64), Problem> {
+    let Some(rest) = length.checked_sub(LENGTH_BYTES) else {
+        return Err(broken(format!("it has {length} bytes")));
+    };
+    let mut bytes = [0; LENGTH_BYTES as usize];
+    from.read_exact(&mut bytes)?;
+    let bytes = u64::from_le_bytes(bytes);
+    if bytes > rest.min(HEADER_BYTES) {
+        let most = rest.min(HEADER_BYTES);
+        return Err(broken(format!("its header would have {bytes} bytes, but at most {most} are possible")));
+    }
+    Ok((read_exactly(from, bytes as usize)?, LENGTH_BYTES + bytes))
+}
+
+/// A header without a key that is given twice.
+struct Header(Metadata);
+
+impl Header {
+    fn of(text: &[u8]) -> Result<Header, Problem> {
+        serde_json::from_slice::<Unique>(text).map_err(broken)?;
+        serde_json::from_slice(text).map(Header).map_err(broken)
+    }
+}
+
+/// An object whose keys differ: of two tensors of one name, one reader takes the first and another the last.
+struct Unique;
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Unique, D::Error> {
+        d.deserialize_map(Unique)
+    }
+}
+
+impl<'de> Visitor<'de> for Unique {
+    type Value = Unique;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique, A::Error> {
+        let mut seen = HashSet::new();
+        while let Some((key, IgnoredAny)) = map.next_entry::<String, _>()? {
+            if seen.contains(&key) {
+                return Err(A::Error::custom(format!("'{key}' is given twice")));
+            }
+            seen.insert(key);
+        }
+        Ok(self)
+    }
 }
 
 fn choose<'a>(
-    file: &SafeTensors<'a>,
+    tensors: &BTreeMap<&'a str, &'a TensorInfo>,
     name: Option<&str>,
     expected: &str,
-) -> Result<(String, TensorView<'a>), Problem> {
-    let mut names: Vec<&str> = file.names();
-    names.sort_unstable();
-    let shown = || {
-        let some: Vec<_> = names.iter().take(8).copied().collect();
-        let more = names.len() - some.len();
+) -> Result<(&'a str, &'a TensorInfo), Problem> {
+    let shown = |show: fn(&str, &TensorInfo) -> String| {
+        let some: Vec<_> = tensors.iter().take(8).map(|(name, info)| show(name, info)).collect();
+        let more = tensors.len() - some.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("'{}'{more}", some.join("', '"))
+        format!("{}{more}", some.join(", "))
     };
-    let get = |name: &str| file.tensor(name).ok().map(|v| (name.to_string(), v));
+    let names = || shown(|name, _| format!("'{name}'"));
+    let get = |name: &str| tensors.get_key_value(name).map(|(name, info)| (*name, *info));
     if let Some(name) = name {
-        let missing = || Problem::new(format!("it has no tensor '{name}'"), format!("it has {}", shown()));
+        let missing = || Problem::new(format!("it has no tensor '{name}'"), format!("it has {}", names()));
         return get(name).ok_or_else(missing);
     }
-    let mut matrices = file.iter().filter(|(_, v)| v.shape().len() == 2);
+    let mut matrices = tensors.iter().filter(|(_, info)| info.shape.len() == 2);
     match (matrices.next(), matrices.next()) {
-        (Some((name, view)), None) => Ok((name.to_string(), view)),
-        (None, _) if names.is_empty() => Err(Problem::new("it holds no tensor", "store a matrix in it")),
-        (None, _) => Err(Problem::new(format!("it has no matrix, only {}", shown()), "store a matrix in it")),
+        (Some((name, info)), None) => Ok((*name, *info)),
+        (None, _) if tensors.is_empty() => Err(Problem::new("it holds no tensor", "store a matrix in it")),
+        (None, _) => {
+            let shapes = shown(|name, info| format!("'{name}' of shape {:?}", info.shape));
+            Err(Problem::new(
+                format!("it has no matrix (two dimensions), only {shapes}"),
+                "store a matrix in it",
+            ))
+        }
         _ => get(expected).ok_or_else(|| {
             Problem::new(
-                format!("it has several matrices, none of which is called '{expected}': {}", shown()),
+                format!("it has several matrices, none of which is called '{expected}': {}", names()),
                 "say which one: FILE.safetensors:NAME",
             )
         }),

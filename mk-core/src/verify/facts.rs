@@ -3,8 +3,8 @@
 use super::report::{Findings, refuted};
 use super::{Finding, FindingKind as Kind};
 use crate::{
-    Access, Caps, Carrier, Env, Hardware, Io, Mode, Phase, Post, PostAt, Program, Queue, Rank, Rect, Region,
-    RegionKind, Registry, SignalKind, Spec, Stream, Task, TaskId, Wait, WaitAt, Walk,
+    Access, Caps, Carrier, Env, Hardware, Io, Limits, Mode, Phase, Post, PostAt, Program, Queue, Rank, Rect,
+    Region, RegionKind, Registry, SignalKind, Spec, Stream, Task, TaskId, Wait, WaitAt, Walk,
 };
 
 use std::collections::HashSet;
@@ -48,9 +48,6 @@ pub(super) struct Facts<'a> {
     /// Whether any wait is for a prefix.
     pub(super) prefixes: bool,
 }
-
-/// Signal words of all ranks that the verifier keeps counters for.
-const MAX_WORDS: u64 = 1 << 30;
 
 impl<'a> Facts<'a> {
     /// Reads the program. Findings are recorded; where they leave nothing to go on with, there are no facts.
@@ -543,7 +540,7 @@ fn check_frame(p: &Program, registry: &Registry, hardware: Option<&Hardware>, fi
     if p.lanes.len() != p.ranks as usize {
         bad(Kind::Malformed, format!("it gives lanes for {} of {} ranks", p.lanes.len(), p.ranks));
     }
-    if p.words().saturating_mul(p.ranks as u64) > MAX_WORDS {
+    if p.words().saturating_mul(p.ranks as u64) > Limits::ALL_WORDS {
         bad(Kind::Malformed, format!("its signals are {} words on each of {} ranks", p.words(), p.ranks));
     }
     let mut words: Vec<_> = p.signals.iter().filter(|s| s.words > 0).map(|s| (s.first, s.words)).collect();

@@ -61,6 +61,13 @@ impl Layout {
         Layout { world, rows, cols, first_block, most_blocks, slices, pushes, tiles }
     }
 
+    /// Signal words of one rank: an arrival for each slice of each row block, a credit for each peer and row block.
+    fn words(&self) -> u128 {
+        let row_blocks = self.first_block[self.world as usize];
+        u128::from(row_blocks) * u128::from(self.slices.count)
+            + u128::from(self.most_blocks) * u128::from(self.world)
+    }
+
     /// Refuses what would only fail after hours of planning.
     pub(super) fn check_size(&self) -> Result<(), Error> {
         let tasks = self.tiles + self.pushes;
@@ -70,6 +77,15 @@ impl Layout {
                 format!("{} tiles and {} pushes", self.tiles, self.pushes),
                 format!("at most {} tasks", Limits::TASKS),
                 "multiply the matrices in parts",
+            ));
+        }
+        let words = self.words() * u128::from(self.world);
+        if self.pushes > 0 && words > u128::from(Limits::ALL_WORDS) {
+            return Err(Error::input(
+                "AllGather+GEMM of this size has too many signals",
+                format!("{words} words for {} ranks", self.world),
+                format!("at most {} words", Limits::ALL_WORDS),
+                "use fewer ranks, or multiply the matrices in parts",
             ));
         }
         Ok(())
