@@ -5,6 +5,8 @@ use crate::faults::Faults;
 use crate::session::Simulator;
 use mk_core::{Hardware, Registry};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
 
 /// What is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -15,6 +17,19 @@ pub enum Mode {
     Data,
     /// Time only: sizes move, bytes do not, no memory is needed and no tensors are looked at or given back.
     Timing,
+}
+
+/// Is told how far a run is: tasks that have ended, and tasks in all.
+pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
+
+/// A [`Progress`], or none.
+#[derive(Clone, Default)]
+pub(crate) struct Listener(pub(crate) Option<Progress>);
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "a listener" } else { "nobody" })
+    }
 }
 
 /// Builds a [`Simulator`]. See [`Simulator::builder`].
@@ -29,6 +44,7 @@ pub struct SimulatorBuilder {
     pub(crate) trace: bool,
     pub(crate) run_bound_us: u64,
     pub(crate) heartbeat_us: u64,
+    pub(crate) progress: Listener,
 }
 
 /// Five seconds: as long as a session on GPUs waits, unless told otherwise.
@@ -50,6 +66,7 @@ impl SimulatorBuilder {
             trace: false,
             run_bound_us: RUN_BOUND_US,
             heartbeat_us: HEARTBEAT_US,
+            progress: Listener::default(),
         }
     }
 
@@ -101,6 +118,20 @@ impl SimulatorBuilder {
     #[must_use]
     pub fn heartbeat_us(self, heartbeat_us: u64) -> Self {
         SimulatorBuilder { heartbeat_us: heartbeat_us.min(LONGEST_US), ..self }
+    }
+
+    /// Who is told how far a run is, about a hundred times a run.
+    ///
+    /// ```
+    /// # use mk_core::{Registry, World};
+    /// # let registry = Registry::builder().build(&World::local(1)?)?;
+    /// let bar = std::sync::Arc::new(|done: u64, all: u64| eprint!("\r{done} of {all} tasks"));
+    /// let sim = mk_sim::Simulator::builder(&registry).progress(bar).build();
+    /// # Ok::<(), mk_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn progress(self, progress: Progress) -> Self {
+        SimulatorBuilder { progress: Listener(Some(progress)), ..self }
     }
 
     /// The simulator. Its faults are checked when it runs.

@@ -1,5 +1,6 @@
 //! The engine: a clock, and what happens next.
 
+use crate::builder::Listener;
 use crate::checks::Log;
 use crate::data::Data;
 use crate::events::{Event, Queue, What};
@@ -30,6 +31,9 @@ pub(crate) struct Setup<'a> {
     pub(crate) deadlock: bool,
     /// Whether a post that was made and never arrived is told from a deadlock.
     pub(crate) lost: bool,
+    pub(crate) progress: &'a Listener,
+    /// Tasks of the run.
+    pub(crate) all_tasks: u64,
 }
 
 /// One epoch of one program.
@@ -456,6 +460,11 @@ impl<'a> Engine<'a> {
             trace.task(unit, job, slot.task, slot.began, self.now);
         }
         self.tasks += 1;
+        if let Some(tell) = &self.setup.progress.0
+            && self.tasks.is_multiple_of((self.setup.all_tasks / 100).max(1))
+        {
+            tell(self.tasks, self.setup.all_tasks);
+        }
         self.ranks[rank].left -= 1;
         self.units[u].math_free = self.units[u].math_free.max(self.now);
         let first = |unit: &Unit| (unit.ended % SLOTS as u64) as usize;

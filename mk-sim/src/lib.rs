@@ -22,7 +22,7 @@ mod unit;
 mod waits;
 mod words;
 
-pub use builder::{Mode, SimulatorBuilder};
+pub use builder::{Mode, Progress, SimulatorBuilder};
 pub use checks::Checks;
 pub use faults::{Delay, Drop, Faults, Kill, NicError, Slow};
 pub use link::SimulatedLink;

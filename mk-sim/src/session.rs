@@ -332,7 +332,7 @@ impl Simulator {
         let config = &self.config;
         let State { plans, words, memory, links, .. } = &mut self.state;
         let plans: Vec<&Plan> = plans.iter().collect();
-        let tasks = jobs.iter().map(|j| plans[j.plan].tasks.len()).sum();
+        let tasks: usize = jobs.iter().map(|j| plans[j.plan].tasks.len()).sum();
         let log = Log::new(jobs.iter().map(|j| plans[j.plan].posts).sum(), tasks);
         let before = config.checks.posts.then(|| posts::Before::new(words));
         let units = plans.iter().map(|p| p.units.len()).sum();
@@ -349,6 +349,8 @@ impl Simulator {
             trace: config.trace,
             deadlock: config.checks.deadlock,
             lost: config.checks.posts,
+            progress: &config.progress,
+            all_tasks: tasks as u64,
         };
         let mut engine = Engine::new(setup, plans.clone(), jobs.clone(), links, words, data, log);
         engine.run();

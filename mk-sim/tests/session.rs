@@ -267,3 +267,17 @@ fn a_region_that_the_caller_updates_lives_on() {
         assert_eq!(bindings.get(Rank(0), "x").unwrap().to_f32(), want);
     }
 }
+
+#[test]
+fn progress_is_told_up_to_the_last_task() {
+    let case = common::Case::new(2, [256, 256, 64], 4);
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tell = seen.clone();
+    let listener = std::sync::Arc::new(move |done, all| tell.lock().unwrap().push((done, all)));
+    let program = case.proved();
+    let mut sim = Simulator::builder(&case.registry).mode(Mode::Timing).progress(listener).build();
+    sim.run(&program, &Bindings::new()).unwrap();
+    let (seen, all) = (seen.lock().unwrap().clone(), program.proof().tasks);
+    assert_eq!(seen.last(), Some(&(all, all)));
+    assert!(seen.is_sorted());
+}
