@@ -1,10 +1,10 @@
 //! The command line.
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use mk_core::DType;
-use std::ffi::OsStr;
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 /// Plans, proves and runs fused multi-GPU programs.
 ///
@@ -86,14 +86,24 @@ Examples:
   mk bench sim --out docs/results           a file for the record")]
 pub(crate) struct BenchSim {
     /// Measurements of each case; the median counts
-    #[arg(long, value_name = "NUMBER", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000), allow_negative_numbers = true)]
     pub(crate) samples: u16,
     /// The share of each bar that is enough to pass
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share, allow_negative_numbers = true)]
     pub(crate) of_bar: f64,
     /// Write NAME-DATE-COMMIT.json to this folder
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// A whole number; what is too large or negative is said to be out of range.
+fn whole(s: &str) -> Result<u64, String> {
+    let digits = s.strip_prefix('-').unwrap_or(s);
+    s.parse().map_err(|_| {
+        let number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let wrong = if number { "out of range" } else { "not a whole number" };
+        format!("{wrong}: allowed are 0 to {}", u64::MAX)
+    })
 }
 
 fn share(s: &str) -> Result<f64, String> {
@@ -141,13 +151,13 @@ pub(crate) enum PlanOperator {
 #[command(next_help_heading = "Problem")]
 pub(crate) struct Problem {
     /// Rows of A and C [default: 1024, or what the file says]
-    #[arg(long, value_name = "ROWS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "ROWS", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) m: Option<u64>,
     /// Columns of B and C, a multiple of 8 [default: 1024, or what the file says]
-    #[arg(long, value_name = "COLUMNS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "COLUMNS", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) n: Option<u64>,
     /// Columns of A, rows of B, a multiple of 8 [default: 1024, or what the file says]
-    #[arg(long, value_name = "DEPTH", allow_negative_numbers = true)]
+    #[arg(long, value_name = "DEPTH", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) k: Option<u64>,
     /// Type of A, B and C; sums are f32 [default: bf16, or what the file says]
     #[arg(long, value_enum, value_name = "TYPE")]
@@ -165,16 +175,23 @@ pub(crate) struct Problem {
 #[command(next_help_heading = "World")]
 pub(crate) struct WorldArgs {
     /// GPUs in all, at most 65536
-    #[arg(long, value_name = "RANKS", default_value_t = 4, allow_negative_numbers = true)]
+    #[arg(long, value_name = "RANKS", default_value_t = 4, value_parser = whole, allow_negative_numbers = true)]
     pub(crate) ranks: u64,
-    /// Servers that the GPUs are evenly spread over
-    #[arg(long, value_name = "NODES", default_value_t = 1, allow_negative_numbers = true)]
+    /// Servers that the GPUs are evenly spread over; ag-gemm runs inside one so far, so 1 for it
+    #[arg(long, value_name = "NODES", default_value_t = 1, value_parser = whole, allow_negative_numbers = true)]
     pub(crate) nodes: u64,
     /// A TOML file that describes the servers, in place of --ranks and --nodes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ranks", "nodes"])]
     pub(crate) topology: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) hardware: HardwareArgs,
+}
+
+impl WorldArgs {
+    /// The options that name files, and the files.
+    pub(crate) fn inputs(&self) -> [(&'static str, Option<&Path>); 2] {
+        [("--topology", self.topology.as_deref()), ("--hardware", Some(&self.hardware.hardware))]
+    }
 }
 
 #[derive(ClapArgs, Debug, Clone)]
@@ -210,6 +227,10 @@ Examples:
   mk run ag-gemm --plan unfused --trace trace.json
       The baseline. https://ui.perfetto.dev shows who waits for what.
 
+Worlds:
+  ag-gemm runs inside one node so far: all ranks in one NVLink group, which is
+  --nodes 1, or one nvlink group of all ranks in the --topology file.
+
 Files:
   .safetensors  bf16 or fp16. A file with one matrix may name it anything;
                 otherwise it is called a or b, or named as FILE:NAME.
@@ -221,16 +242,16 @@ Files:
 #[command(next_help_heading = "Data")]
 pub(crate) struct DataArgs {
     /// A, a .safetensors or .npy file [default: random numbers]
-    #[arg(long, value_name = "FILE[:NAME]")]
+    #[arg(long, value_name = "FILE[:NAME]", value_parser = tensor_path())]
     pub(crate) a: Option<TensorPath>,
     /// B, a .safetensors or .npy file [default: random numbers]
-    #[arg(long, value_name = "FILE[:NAME]")]
+    #[arg(long, value_name = "FILE[:NAME]", value_parser = tensor_path())]
     pub(crate) b: Option<TensorPath>,
     /// Write C to this .safetensors or .npy file
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Seed of random matrices, uniform in [-1, 1): the same for every number of GPUs
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = whole, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     /// Compare C with a product in f64 on the CPU, however long it takes [default: below 10^10 operations]
     #[arg(long, overrides_with = "no_check")]
@@ -251,13 +272,13 @@ pub(crate) struct ExecutionArgs {
     #[arg(long, conflicts_with_all = ["a", "b", "out", "check"])]
     pub(crate) timing: bool,
     /// Order of events that happen at once: any seed gives the same C
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = whole, allow_negative_numbers = true)]
     pub(crate) schedule_seed: u64,
     /// A TOML file with faults to inject: delay, jitter, reordering, lost ranks
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<PathBuf>,
     /// The longest that a task may wait, in simulated milliseconds
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) timeout_ms: Option<u64>,
     /// Write what happened when as Chrome JSON, for https://ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
@@ -289,7 +310,7 @@ pub(crate) struct VerifyArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Servers that its ranks are evenly spread over
-    #[arg(long, value_name = "NODES", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NODES", default_value_t = 1, value_parser = whole, allow_negative_numbers = true)]
     pub(crate) nodes: u64,
     /// A TOML file that describes the servers, in place of --nodes
     #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
@@ -348,24 +369,40 @@ pub(crate) struct TensorPath {
     pub(crate) name: Option<String>,
 }
 
-impl FromStr for TensorPath {
-    type Err = std::convert::Infallible;
+fn tensor_path() -> impl clap::builder::TypedValueParser<Value = TensorPath> {
+    OsStringValueParser::new().map(|s| TensorPath::of(&s))
+}
 
+impl TensorPath {
     /// What follows the last `:` is a name, unless a `/` is in it: `C:/a.npy` and `dir:1/a.npy` are files.
-    fn from_str(s: &str) -> Result<TensorPath, Self::Err> {
-        let whole = || TensorPath { file: s.into(), name: None };
-        Ok(match s.rsplit_once(':') {
-            Some((file, name)) if !file.is_empty() && !name.contains('/') && known(file) => {
-                TensorPath { file: file.into(), name: Some(name.into()) }
-            }
-            _ => whole(),
-        })
+    ///
+    /// The file's name may be any bytes; a tensor's name is text.
+    fn of(s: &OsStr) -> TensorPath {
+        TensorPath::split(s).unwrap_or_else(|| TensorPath { file: s.into(), name: None })
+    }
+
+    fn split(s: &OsStr) -> Option<TensorPath> {
+        let bytes = s.as_encoded_bytes();
+        let colon = bytes.iter().rposition(|&b| b == b':')?;
+        let file = PathBuf::from(os_string(&bytes[..colon])?);
+        let name = std::str::from_utf8(&bytes[colon + 1..]).ok()?;
+        (known(&file) && !name.contains('/')).then(|| TensorPath { file, name: Some(name.into()) })
     }
 }
 
+#[cfg(unix)]
+fn os_string(bytes: &[u8]) -> Option<OsString> {
+    Some(std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()))
+}
+
+#[cfg(not(unix))]
+fn os_string(bytes: &[u8]) -> Option<OsString> {
+    std::str::from_utf8(bytes).ok().map(Into::into)
+}
+
 /// Whether a path ends like a tensor file, so that a `:` after it starts a name.
-fn known(path: &str) -> bool {
-    let ending = std::path::Path::new(path).extension().and_then(OsStr::to_str);
+fn known(path: &Path) -> bool {
+    let ending = path.extension().and_then(OsStr::to_str);
     ending.is_some_and(|e| e.eq_ignore_ascii_case("safetensors") || e.eq_ignore_ascii_case("npy"))
 }
 
@@ -381,7 +418,10 @@ mod tests {
 
     #[test]
     fn a_name_follows_the_last_colon_of_a_tensor_file() {
-        let parse = |s: &str| s.parse::<TensorPath>().map(|t| (t.file, t.name)).unwrap();
+        let parse = |s: &str| {
+            let t = TensorPath::of(s.as_ref());
+            (t.file, t.name)
+        };
         assert_eq!(parse("a.safetensors:x.w"), ("a.safetensors".into(), Some("x.w".into())));
         assert_eq!(parse("a.safetensors:"), ("a.safetensors".into(), Some(String::new())));
         assert_eq!(parse("a.npy"), ("a.npy".into(), None));

@@ -1,19 +1,23 @@
 //! Where output goes: results to stdout, progress and notes to stderr, one JSON object where that was asked for.
 
-use crate::error::Failure;
+use crate::error::{Exit, Failure};
 use indicatif::{ProgressBar, ProgressStyle};
+use mk_core::Explanation;
 use serde::Serialize;
-use std::io::{IsTerminal as _, Write};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
 /// Version of the JSON objects: raised when a field changes its meaning.
 const SCHEMA: u32 = 1;
 
-/// The two streams of a command. A reader that has gone away (`| head`) is not an error.
+/// The two streams of a command. A reader that has gone away (`| head`) is not an error; a full disk is.
 pub(crate) struct Console<'a> {
     json: bool,
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
+    /// The first error of `out`.
+    lost: Option<io::Error>,
 }
 
 #[derive(Serialize)]
@@ -26,19 +30,20 @@ struct Object<'a, T: Serialize> {
 
 impl<'a> Console<'a> {
     pub(crate) fn new(json: bool, out: &'a mut dyn Write, err: &'a mut dyn Write) -> Console<'a> {
-        Console { json, out, err }
+        Console { json, out, err, lost: None }
     }
 
     /// A line for people. Nothing where JSON was asked for.
     pub(crate) fn say(&mut self, what: &str, text: impl AsRef<str>) {
         if !self.json {
-            let _ = writeln!(self.out, "{what}: {}", text.as_ref());
+            let result = writeln!(self.out, "{what}: {}", printable(text.as_ref()));
+            self.keep(result);
         }
     }
 
     /// A line on stderr, always.
     pub(crate) fn note(&mut self, text: impl AsRef<str>) {
-        let _ = writeln!(self.err, "mk: {}", text.as_ref());
+        let _ = writeln!(self.err, "mk: {}", printable(text.as_ref()));
     }
 
     /// The result as one JSON object, where that was asked for.
@@ -49,38 +54,73 @@ impl<'a> Console<'a> {
     }
 
     fn write_object(&mut self, ok: bool, rest: &impl Serialize) {
-        if let Ok(text) = serde_json::to_string(&Object { schema: SCHEMA, ok, rest }) {
-            let _ = writeln!(self.out, "{text}");
+        let text = serde_json::to_string(&Object { schema: SCHEMA, ok, rest });
+        let result = text.map_err(io::Error::from).and_then(|text| writeln!(self.out, "{text}"));
+        self.keep(result);
+    }
+
+    fn keep(&mut self, result: io::Result<()>) {
+        let gone = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+        if let Err(e) = result
+            && !gone(&e)
+        {
+            self.lost.get_or_insert(e);
         }
+    }
+
+    /// Says on stderr if results got lost on their way to stdout.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        let flushed = self.out.flush();
+        self.keep(flushed);
+        let Some(e) = self.lost.take() else { return Ok(()) };
+        let failure = Failure::new(
+            Exit::Internal,
+            Explanation {
+                kind: "output",
+                message: format!("stdout cannot be written, so results are lost: {e}"),
+                given: String::new(),
+                allowed: String::new(),
+                hint: "check the space and the rights of the file that stdout goes to".into(),
+            },
+        );
+        self.explain(&failure);
+        Err(failure)
     }
 
     /// Help and version, as clap wrote them.
     pub(crate) fn help(&mut self, help: &clap::Error) {
         let styled = help.render();
-        let _ = if std::io::stdout().is_terminal() {
+        let result = if io::stdout().is_terminal() {
             write!(self.out, "{}", styled.ansi())
         } else {
             write!(self.out, "{styled}")
         };
+        self.keep(result);
     }
 
     /// Says what went wrong.
     pub(crate) fn failure(&mut self, failure: &Failure) {
-        let says = &failure.says;
         if self.json {
-            return self.write_object(false, &**says);
+            self.write_object(false, &*failure.says);
+        } else {
+            self.explain(failure);
         }
-        let _ = writeln!(self.err, "error: {}", says.message);
+    }
+
+    /// What went wrong, for people.
+    fn explain(&mut self, failure: &Failure) {
+        let says = &failure.says;
+        let _ = writeln!(self.err, "error: {}", printable(&says.message));
         for (what, text) in [("given", &says.given), ("allowed", &says.allowed), ("hint", &says.hint)] {
             if !text.is_empty() {
-                let _ = writeln!(self.err, "  {what:<8} {text}");
+                let _ = writeln!(self.err, "  {what:<8} {}", printable(text));
             }
         }
     }
 
     /// Shows that something is under way, until the guard is dropped. Nothing unless stderr is a terminal.
     pub(crate) fn step(&self, what: impl Into<String>) -> Step {
-        if !std::io::stderr().is_terminal() {
+        if !io::stderr().is_terminal() {
             return Step(ProgressBar::hidden());
         }
         let bar = ProgressBar::new_spinner().with_message(what.into());
@@ -92,11 +132,36 @@ impl<'a> Console<'a> {
     }
 }
 
+/// `text` as one line that a terminal shows as it is: names and contents of files may hold control characters, which could
+/// move its cursor, and marks that turn the direction of writing around, which could make it read differently.
+fn printable(text: &str) -> Cow<'_, str> {
+    let acts = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let show = |c: char| if acts(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(show).collect())
+}
+
 /// Something under way.
 pub(crate) struct Step(ProgressBar);
 
 impl Drop for Step {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_acts_on_a_terminal_is_shown_escaped() {
+        assert_eq!(printable("a\u{1b}[2J\0\n\u{9b}\u{202e}b"), r"a\u{1b}[2J\u{0}\n\u{9b}\u{202e}b");
+        assert_eq!(printable("zwölf µs, 'c:\\d'"), "zwölf µs, 'c:\\d'");
     }
 }

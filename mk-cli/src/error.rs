@@ -144,6 +144,10 @@ pub(crate) fn usage(e: &clap::Error, args: &[OsString]) -> Failure {
                 says.hint = format!("did you mean {near}? See `{name} --help`");
             }
         }
+        ErrorKind::InvalidUtf8 => {
+            says.message = "this is not text (UTF-8)".into();
+            says.given = not_text(args);
+        }
         ErrorKind::MissingRequiredArgument => says.allowed = context(ContextKind::InvalidArg),
         ErrorKind::ArgumentConflict => {
             says.given = context(ContextKind::InvalidArg);
@@ -159,6 +163,14 @@ fn message(e: &clap::Error) -> String {
     let text = e.render().to_string();
     let line = text.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).trim_end_matches(':').to_string()
+}
+
+/// The first argument that is no text, as far as it can be shown, with its option.
+fn not_text(args: &[OsString]) -> String {
+    let Some(at) = args.iter().position(|a| a.to_str().is_none()) else { return String::new() };
+    let shown = args[at].to_string_lossy();
+    let option = at.checked_sub(1).and_then(|before| args[before].to_str()).filter(|a| a.starts_with("--"));
+    option.map_or_else(|| shown.to_string(), |option| format!("{option} {shown}"))
 }
 
 fn words(value: &ContextValue) -> String {

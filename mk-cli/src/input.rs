@@ -44,7 +44,9 @@ pub(crate) fn empty(path: &Path) -> Failure {
 
 fn unreadable(path: &Path, e: &io::Error) -> Failure {
     let hint = match e.kind() {
-        io::ErrorKind::NotFound if path.symlink_metadata().is_ok() => "it is a link to a file that is not there",
+        io::ErrorKind::NotFound if path.symlink_metadata().is_ok() => {
+            "it is a link to a file that is not there"
+        }
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::PermissionDenied => "check the rights of the file and its folder",
         _ => "check that it is a file that can be read",

@@ -7,8 +7,10 @@ mod console;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+mod input;
 mod memory;
 mod setup;
+mod target;
 mod tensors;
 
 pub use error::Exit;
@@ -43,12 +45,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
             Ok(())
         }
     };
-    match result {
+    let exit = match result {
         Ok(()) => Exit::Success,
         Err(failure) => {
             console.failure(&failure);
             failure.exit
         }
+    };
+    match console.finish() {
+        // Nobody can tell a result that got lost from one that is empty.
+        Err(lost) if exit == Exit::Success => lost.exit,
+        _ => exit,
     }
 }
 

@@ -21,13 +21,19 @@ pub(crate) fn check(what: &str, bytes: u128, hint: &str) -> Result<(), Failure> 
     .into())
 }
 
-/// Bytes that can be allocated without swapping.
+/// Bytes that can be allocated without swapping, and without exceeding the limit of this process (`ulimit -v`).
 fn available() -> u64 {
-    let kilobytes = |text: String| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:").map(str::to_string))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    };
-    std::fs::read_to_string("/proc/meminfo").ok().and_then(kilobytes).map_or(FALLBACK_BYTES, |kb| kb << 10)
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let free = field(&read("/proc/meminfo"), "MemAvailable:").map_or(FALLBACK_BYTES, |kb| kb << 10);
+    // In bytes; `unlimited` is no number.
+    let limit = field(&read("/proc/self/limits"), "Max address space");
+    let used = field(&read("/proc/self/status"), "VmSize:").map_or(0, |kb| kb << 10);
+    limit.map_or(free, |limit| free.min(limit.saturating_sub(used)))
+}
+
+/// The first number after `name` in a file of lines.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 /// A number of bytes, for people.
@@ -50,6 +56,14 @@ mod tests {
     fn bytes_are_shown_in_the_largest_unit_that_leaves_a_number_above_one() {
         assert_eq!([0, 1023, 1024, 5 << 20].map(human), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB"]);
         assert!(human(u128::MAX).ends_with("EiB"));
+    }
+
+    #[test]
+    fn numbers_are_found_by_name() {
+        let text = "Max cpu time  unlimited  unlimited  seconds\nMax address space  9216  unlimited  bytes\n";
+        assert_eq!(field(text, "Max address space"), Some(9216));
+        assert_eq!(field(text, "Max cpu time"), None);
+        assert_eq!(field(text, "VmSize:"), None);
     }
 
     #[test]

@@ -38,7 +38,9 @@ pub(crate) fn check_all(targets: &[Named<'_>], inputs: &[Named<'_>]) -> Result<(
 /// file to its name would destroy a device or a pipe), and what is in a folder that is not there.
 pub(crate) fn check(path: &Path) -> Result<PathBuf, Failure> {
     match fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => return Err(Failure::file(path, "this is a folder", "name a file in it")),
+        Ok(meta) if meta.is_dir() => {
+            return Err(Failure::file(path, "this is a folder", "name a file in it"));
+        }
         Ok(meta) if !meta.is_file() => {
             let message = "this is not a regular file, but a device, a pipe or a socket";
             return Err(Failure::file(path, message, "name a file, and copy it there"));

@@ -216,6 +216,20 @@ fn not_a_number_is_passed_on_and_is_not_an_error() {
     assert_eq!((run["result"]["nans"].as_u64(), run["checked"].as_bool()), (Some(N), Some(true)));
 }
 
+/// 8 products of +2e38 and 8 of -2e38 are 0 in f64; f32 partial sums overflow, to an infinity or to a NaN.
+#[test]
+fn overflowing_partial_sums_are_not_reported_as_wrong() {
+    let d = tempfile::tempdir().unwrap();
+    let at = |name: &str| d.path().join(name).display().to_string();
+    let b: Vec<f32> = (0..16 * 8).map(|i| if i < 8 * 8 { 1.0 } else { -1.0 }).collect();
+    fs::write(at("a.npy"), npy("<f4", false, &[8, 16], &f32s(&[2e38; 8 * 16]))).unwrap();
+    fs::write(at("b.npy"), npy("<f4", false, &[16, 8], &f32s(&b))).unwrap();
+    for ranks in ["1", "2"] {
+        let run = object(&["run", "ag-gemm", "--a", &at("a.npy"), "--b", &at("b.npy"), "--ranks", ranks]);
+        assert_eq!((&run["checked"], run["worst"]["of_bound"].as_f64()), (&true.into(), Some(0.0)));
+    }
+}
+
 #[test]
 fn a_product_without_rows_is_legal() {
     let run = object(&["run", "ag-gemm", "--m", "0", "--n", "8", "--k", "8"]);

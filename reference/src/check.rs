@@ -12,7 +12,8 @@ pub struct Element {
     pub got: f32,
     /// The reference.
     pub want: f64,
-    /// How far they may lie apart.
+    /// How far they may lie apart. Infinite: where the reference is a number, every result is right, an infinity and a NaN
+    /// as well.
     pub bound: f64,
 }
 
@@ -54,6 +55,10 @@ impl Element {
     pub fn error(&self, format: Format) -> f64 {
         let (got, want) = (f64::from(self.got), self.want);
         let right = |right: bool| if right { 0.0 } else { f64::INFINITY };
+        // No bound. A reference that is no number has none either, but says what the result must be.
+        if want.is_finite() && self.bound == f64::INFINITY {
+            return 0.0;
+        }
         if want.is_nan() || got.is_nan() {
             return right(want.is_nan() && got.is_nan());
         }
@@ -77,7 +82,8 @@ impl Element {
 }
 
 /// Compares results in `format` with their references: every element within its bound, a NaN exactly where the reference
-/// has one, an infinity exactly where the reference has it or leaves the range of `format`.
+/// has one, an infinity exactly where the reference has it or leaves the range of `format`. Where the bound is infinite and
+/// the reference is a number, anything is right.
 ///
 /// Gives back the element that is furthest off, if there is one.
 ///

@@ -38,10 +38,18 @@ fn product(a: &[f32], b: &[f32], m: usize, k: usize, n: usize, widen: impl Fn(f3
 /// How far an f32-accumulated product, rounded once to `format`, may lie from `want`: 1 ulp + k * 2^-24 * `abs`,
 /// where `abs` is [`abs_matmul`]'s result.
 ///
+/// Infinite, so that [`check`](crate::check()) accepts anything, where `abs` reaches the largest f32 number, 3.4e38: in some
+/// order of the sum, a partial sum then overflows, and what follows may be an infinity or a NaN, however small the sum is.
+///
 /// # Panics
 /// If the slices differ in length.
 pub fn matmul_bounds(format: Format, want: &[f64], abs: &[f64], k: usize) -> Vec<f64> {
     assert_eq!(want.len(), abs.len(), "one sum of magnitudes for each element");
     let relative = k as f64 * 2f64.powi(-24);
-    want.iter().zip(abs).map(|(&want, &abs)| format.ulp(want) + relative * abs).collect()
+    let bound = |(&want, &abs): (&f64, &f64)| {
+        // The partial sums are rounded as well.
+        let overflows = abs + relative * abs >= f64::from(f32::MAX);
+        if overflows { f64::INFINITY } else { format.ulp(want) + relative * abs }
+    };
+    want.iter().zip(abs).map(bound).collect()
 }

@@ -55,10 +55,33 @@ fn a_nan_is_right_only_where_the_reference_has_one() {
     let nan = (f32::NAN, f64::NAN);
     assert!(verdict(Format::Bf16, nan.0, nan.1, f64::INFINITY));
     assert!(!verdict(Format::Bf16, nan.0, 1.0, 10.0));
-    assert!(!verdict(Format::Bf16, nan.0, 1.0, f64::INFINITY));
     assert!(!verdict(Format::Bf16, 1.0, nan.1, f64::INFINITY));
     assert!(!verdict(Format::Bf16, nan.0, f64::INFINITY, f64::INFINITY));
     assert!(!verdict(Format::Bf16, 2.0, 1.0, f64::NAN));
+}
+
+/// 8 products of +2e38 and 8 of -2e38 are 0 in f64; in f32 a partial sum overflows, and infinity - infinity is a NaN.
+#[test]
+fn where_a_partial_sum_overflows_anything_is_right() {
+    let a = [2e38f32; 16];
+    let b: [f32; 16] = std::array::from_fn(|i| if i < 8 { 1.0 } else { -1.0 });
+    let (want, abs) = (matmul(&a, &b, 1, 16, 1), abs_matmul(&a, &b, 1, 16, 1));
+    assert_eq!(want, [0.0]);
+    let bounds = matmul_bounds(Format::Bf16, &want, &abs, 16);
+    assert_eq!(bounds, [f64::INFINITY]);
+    for got in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, 1e38] {
+        assert!(verdict(Format::Bf16, got, want[0], bounds[0]), "{got}");
+        assert_eq!(Element { index: 0, got, want: 0.0, bound: bounds[0] }.error(Format::Bf16), 0.0);
+    }
+    // Only there: half of the largest number cannot overflow.
+    let half = f64::from(f32::MAX) / 2.0;
+    assert!(matmul_bounds(Format::Bf16, &[0.0], &[half], 16)[0] < half);
+    assert_eq!(matmul_bounds(Format::Bf16, &[0.0], &[f64::from(f32::MAX)], 1), [f64::INFINITY]);
+    // An infinity among the operands is no overflow: the result is known.
+    let bounds = matmul_bounds(Format::Bf16, &[f64::INFINITY], &[f64::INFINITY], 1);
+    assert!(verdict(Format::Bf16, f32::INFINITY, f64::INFINITY, bounds[0]));
+    assert!(!verdict(Format::Bf16, 1.0, f64::INFINITY, bounds[0]));
+    assert!(!verdict(Format::Bf16, f32::NAN, f64::INFINITY, bounds[0]));
 }
 
 #[test]

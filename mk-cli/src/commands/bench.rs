@@ -6,7 +6,7 @@ use super::problem::{Files, Product, gather, shards};
 use crate::args::BenchSim;
 use crate::console::Console;
 use crate::error::{Exit, Failure, internal};
-use crate::{check, setup, tensors};
+use crate::{check, setup, target};
 use mk_compute::AllGatherGemm;
 use mk_core::{Bindings, DType, Explanation, Hardware, Program, Registry, Session as _, Verified};
 use mk_sim::{Mode, Simulator};
@@ -14,6 +14,8 @@ use record::{Case, Record};
 use serde_json::json;
 use std::time::Instant;
 
+/// What the record is called.
+const NAME: &str = "sim";
 /// Ranks of all plans.
 const RANKS: u64 = 8;
 /// Rows of A and depth of the plans that are measured in tasks a second.
@@ -31,6 +33,9 @@ const SECONDS: f64 = 10.0;
 
 /// `mk bench sim`.
 pub(crate) fn sim(args: &BenchSim, console: &mut Console<'_>) -> Result<(), Failure> {
+    if let Some(folder) = &args.out {
+        target::check(&folder.join(Record::new(NAME, Vec::new()).file_name()))?;
+    }
     let registry = setup::registry(&setup::uniform(1, RANKS)?)?;
     let mut cases = Vec::new();
     let mut per_task = [Vec::new(), Vec::new()];
@@ -59,7 +64,7 @@ pub(crate) fn sim(args: &BenchSim, console: &mut Console<'_>) -> Result<(), Fail
     };
     console.say(&values.name, values.text(args.of_bar));
     cases.push(values);
-    finish("sim", cases, args, console)
+    finish(cases, args, console)
 }
 
 /// Plan, verify and simulate (every check on) one size, in tasks a second on one core.
@@ -118,13 +123,13 @@ fn values(args: &BenchSim) -> Result<Case, Failure> {
 }
 
 /// Writes the record, shows it, and fails if a bar was missed.
-fn finish(name: &str, cases: Vec<Case>, args: &BenchSim, console: &mut Console<'_>) -> Result<(), Failure> {
+fn finish(cases: Vec<Case>, args: &BenchSim, console: &mut Console<'_>) -> Result<(), Failure> {
     let missed: Vec<String> =
         cases.iter().filter(|c| !c.passes(args.of_bar)).map(|c| c.name.clone()).collect();
-    let record = Record::new(name, cases);
+    let record = Record::new(NAME, cases);
     if let Some(folder) = &args.out {
         let path = folder.join(record.file_name());
-        tensors::write_file(&path, |to| {
+        target::write(&path, |to| {
             serde_json::to_writer_pretty(&mut *to, &record)?;
             to.write_all(b"\n")
         })?;

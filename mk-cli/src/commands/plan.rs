@@ -5,7 +5,7 @@ use crate::args::PlanAgGemm;
 use crate::console::Console;
 use crate::error::Failure;
 use crate::memory::human;
-use crate::tensors::{check_target, write_file};
+use crate::target;
 use mk_core::Program;
 use serde::Serialize;
 use std::path::Path;
@@ -22,9 +22,7 @@ struct PlanResult<'a> {
 
 /// `mk plan ag-gemm`.
 pub(crate) fn ag_gemm(args: &PlanAgGemm, console: &mut Console<'_>) -> Result<(), Failure> {
-    if let Some(out) = &args.out {
-        check_target(out)?;
-    }
+    target::check_all(&[("--out", args.out.as_deref())], &args.world.inputs())?;
     let product = Product::new(&args.problem, &args.world, &Files::default())?;
     let program = {
         let _step = console.step("planning");
@@ -58,5 +56,5 @@ pub(crate) fn ag_gemm(args: &PlanAgGemm, console: &mut Console<'_>) -> Result<()
 fn write_program(program: &Program, product: &Product, out: &Path) -> Result<(), Failure> {
     let mut file = Vec::new();
     program.write(&product.registry, &mut file)?;
-    write_file(out, |to| to.write_all(&file))
+    target::write(out, |to| to.write_all(&file))
 }

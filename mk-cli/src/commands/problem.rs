@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::memory::{self, human};
 use crate::setup;
 use crate::tensors::{self, Loaded};
-use mk_compute::{AllGatherGemm, Gemm};
+use mk_compute::{AllGatherGemm, Gemm, Plan};
 use mk_core::{DType, Error, Hardware, Program, Rank, Registry, Tensor, World};
 use serde::Serialize;
 
@@ -13,6 +13,9 @@ use serde::Serialize;
 const DEFAULT_SIZE: u64 = 1024;
 /// Memory of one task while it is planned, proved and simulated, estimated.
 const TASK_BYTES: u128 = 512;
+/// Memory of one signal word of one rank, at most: the verifier holds its posts, its writer, and while it follows the
+/// program its state and its waiters.
+const WORD_BYTES: u128 = 24;
 
 /// C = A x B, sized and typed.
 pub(crate) struct Product {
@@ -20,6 +23,7 @@ pub(crate) struct Product {
     pub(crate) n: u64,
     pub(crate) k: u64,
     pub(crate) dtype: DType,
+    kind: Plan,
     pub(crate) operator: AllGatherGemm,
     pub(crate) hardware: Hardware,
     pub(crate) registry: Registry,
@@ -51,7 +55,7 @@ impl Product {
             operator = operator.lanes(lanes);
         }
         operator.check()?;
-        Ok(Product { m, n, k, dtype, operator, hardware, registry })
+        Ok(Product { m, n, k, dtype, kind: problem.plan.into(), operator, hardware, registry })
     }
 
     /// A bf16 product of this size, fused, on an H200.
@@ -59,7 +63,8 @@ impl Product {
         let (dtype, hardware) = (DType::Bf16, Hardware::h200());
         let operator = AllGatherGemm::new(m, n, k, dtype).hardware(hardware.clone());
         operator.check()?;
-        Ok(Product { m, n, k, dtype, operator, hardware, registry: setup::registry(&world)? })
+        let (kind, registry) = (Plan::default(), setup::registry(&world)?);
+        Ok(Product { m, n, k, dtype, kind, operator, hardware, registry })
     }
 
     /// Plans it, if the plan fits into memory.
@@ -70,8 +75,24 @@ impl Product {
         let row_blocks = rows.div_ceil(u128::from(Gemm::ROWS)) + ranks.min(rows);
         let col_tiles = u128::from(self.n).div_ceil(u128::from(Gemm::COLS)) + ranks.min(units);
         let tasks = row_blocks * (col_tiles + ranks);
-        memory::check("the plan", tasks * TASK_BYTES, "use smaller matrices or fewer ranks")?;
-        Ok(self.operator.plan(&self.registry)?)
+        let bytes = tasks * TASK_BYTES + self.words(row_blocks) * WORD_BYTES;
+        memory::check("the plan", bytes, "use smaller matrices or fewer ranks")?;
+        self.operator.plan(&self.registry).map_err(explain)
+    }
+
+    /// Signal words of all ranks: on each, one for every slice that arrives, or for every rank where it waits for all of
+    /// them, and for every row block of every rank one that gives credit.
+    fn words(&self, row_blocks: u128) -> u128 {
+        let ranks = u128::from(self.registry.world().size());
+        let blocks = u128::from(self.k.div_ceil(Gemm::BLOCK_K));
+        // A slice is at least a block.
+        let slices = blocks.clamp(1, u128::from(AllGatherGemm::SLICES));
+        let arrivals = match self.kind {
+            Plan::Fused => row_blocks * slices,
+            Plan::Unfused => ranks,
+        };
+        let shard = u128::from(self.m).div_ceil(ranks).div_ceil(u128::from(Gemm::ROWS));
+        ranks * (arrivals + ranks * shard)
     }
 
     /// Bytes of A, B and C.
@@ -96,6 +117,18 @@ impl Product {
         };
         [get(files.a, 0, self.m, self.k), get(files.b, 1, self.k, self.n)]
     }
+}
+
+/// The operator's error; what a missing capability means for somebody who has only options to change.
+fn explain(e: Error) -> Failure {
+    let missing = matches!(e, Error::MissingCapability { .. });
+    let mut failure = Failure::from(e);
+    if missing {
+        failure.says.hint = "ag-gemm runs inside one node so far, all ranks in one NVLink group: use --nodes 1, or one nvlink \
+                             group of all ranks in the --topology file"
+            .into();
+    }
+    failure
 }
 
 /// M, N and K from files and options, which must agree.

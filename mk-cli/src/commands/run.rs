@@ -3,11 +3,11 @@
 use super::problem::{Files, Planned, Product, gather, shards};
 use super::simulate::{Simulated, faults, simulate};
 use super::verify::{ProofResult, proof_text};
-use crate::args::{Backend, DataArgs, ExecutionArgs, RunAgGemm};
+use crate::args::{Backend, DataArgs, RunAgGemm, TensorPath};
 use crate::check::{Summary, Worst, product as compare};
 use crate::console::Console;
 use crate::error::{Exit, Failure, internal};
-use crate::{memory, tensors};
+use crate::{memory, target, tensors};
 use mk_core::{Bindings, Tensor, Verified};
 use mk_sim::Faults;
 use serde::Serialize;
@@ -43,7 +43,7 @@ struct RunResult<'a> {
 /// `mk run ag-gemm`.
 pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(), Failure> {
     let start = Instant::now();
-    check_targets(&args.data, &args.execution)?;
+    check_targets(args)?;
     let faults = faults(args.execution.faults.as_deref())?;
     let files = Files::read(&args.data)?;
     let product = Product::new(&args.problem, &args.world, &files)?;
@@ -161,9 +161,14 @@ fn wants_check(args: &DataArgs, flops: u128) -> bool {
 }
 
 /// Refuses targets that cannot be written, before any work is done.
-fn check_targets(data: &DataArgs, execution: &ExecutionArgs) -> Result<(), Failure> {
-    data.out.as_deref().map_or(Ok(()), tensors::check_out)?;
-    execution.trace.as_deref().map_or(Ok(()), tensors::check_target)
+fn check_targets(args: &RunAgGemm) -> Result<(), Failure> {
+    let RunAgGemm { world, data, execution, .. } = args;
+    data.out.as_deref().map_or(Ok(()), tensors::check_name)?;
+    let file = |t: &'_ Option<TensorPath>| t.as_ref().map(|t| t.file.clone());
+    let (a, b) = (file(&data.a), file(&data.b));
+    let mut inputs = world.inputs().to_vec();
+    inputs.extend([("--a", a.as_deref()), ("--b", b.as_deref()), ("--faults", execution.faults.as_deref())]);
+    target::check_all(&[("--out", data.out.as_deref()), ("--trace", execution.trace.as_deref())], &inputs)
 }
 
 /// A, B and C are held by the caller, by the ranks, and once more by the simulator; A by every rank when it is gathered.

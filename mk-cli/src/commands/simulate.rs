@@ -3,7 +3,7 @@
 use super::problem::Product;
 use crate::args::ExecutionArgs;
 use crate::error::Failure;
-use crate::{setup, tensors};
+use crate::{setup, target};
 use mk_core::{Bindings, Session as _, Verified};
 use mk_sim::{Faults, Mode, Report, Simulator};
 use serde::Serialize;
@@ -78,7 +78,7 @@ pub(crate) fn simulate(
     let mut simulator = builder.build();
     let result = simulator.run(verified, bindings);
     if let (Some(path), Some(trace)) = (&args.trace, simulator.trace()) {
-        tensors::write_file(path, |to| trace.to_json(to))?;
+        target::write(path, |to| trace.to_json(to))?;
     }
     let outputs = result?;
     Ok((Simulated::of(product, simulator.report()), outputs))

@@ -3,7 +3,8 @@
 use crate::args::VerifyArgs;
 use crate::console::Console;
 use crate::error::Failure;
-use crate::{setup, tensors};
+use crate::{input, setup};
+use mk_core::verify::FindingKind;
 use mk_core::{Error, Limits, Program, Proof, World};
 use serde::Serialize;
 
@@ -48,7 +49,10 @@ pub(crate) fn proof_text(p: &Proof) -> String {
 /// `mk verify FILE`.
 pub(crate) fn verify(args: &VerifyArgs, console: &mut Console<'_>) -> Result<(), Failure> {
     let hardware = setup::hardware(&args.hardware)?;
-    let bytes = tensors::read_file(&args.file, Limits::FILE_BYTES)?;
+    let bytes = input::read(&args.file, Limits::FILE_BYTES)?;
+    if bytes.is_empty() {
+        return Err(input::empty(&args.file));
+    }
     let program = {
         let _step = console.step("reading");
         // Handlers are the same in every world; how many ranks the program has, only the file says.
@@ -61,7 +65,7 @@ pub(crate) fn verify(args: &VerifyArgs, console: &mut Console<'_>) -> Result<(),
     console.say("read", format!("'{name}': {} tasks of {} ranks", program.tasks.len(), program.ranks));
     let verified = {
         let _step = console.step("proving");
-        program.verify(&registry, &hardware)?
+        program.verify(&registry, &hardware).map_err(explain)?
     };
     let proof = verified.proof();
     console.say("proved", proof_text(&proof));
@@ -71,7 +75,7 @@ pub(crate) fn verify(args: &VerifyArgs, console: &mut Console<'_>) -> Result<(),
 }
 
 fn world(args: &VerifyArgs, ranks: u32) -> Result<World, Failure> {
-    let Some(path) = &args.topology else { return setup::uniform(args.nodes, ranks.into()) };
+    let Some(path) = &args.topology else { return on_nodes(args.nodes, ranks) };
     let topology = setup::topology_file(path)?;
     if topology.size() != ranks {
         return Err(Error::input(
@@ -83,4 +87,29 @@ fn world(args: &VerifyArgs, ranks: u32) -> Result<World, Failure> {
         .into());
     }
     Ok(World::of(topology))
+}
+
+/// The verifier's finding; what it means for somebody who has only options to change.
+fn explain(e: Error) -> Failure {
+    let unreachable =
+        matches!(&e, Error::NotProved { finding, .. } if finding.kind == FindingKind::Unreachable);
+    let mut failure = Failure::from(e);
+    if unreachable {
+        failure.says.hint = "give the --nodes or the --topology that the program was planned for".into();
+    }
+    failure
+}
+
+/// The program's ranks on equal nodes; their number is the program's, so only that of the nodes can be changed.
+fn on_nodes(nodes: u64, ranks: u32) -> Result<World, Failure> {
+    if nodes > 0 && !u64::from(ranks).is_multiple_of(nodes) {
+        return Err(Error::input(
+            "the program's ranks do not divide evenly over nodes",
+            format!("{ranks} ranks on {nodes} nodes"),
+            format!("a number of nodes that divides {ranks}"),
+            "change --nodes, or describe the nodes in a --topology file",
+        )
+        .into());
+    }
+    setup::uniform(nodes, ranks.into())
 }

@@ -75,7 +75,8 @@ fn read_header(from: &mut impl Read, length: u64) -> Result<(Vec<u8>, u64), Prob
     // Little-endian.
     let bytes = next(width)?.iter().rev().fold(0, |sum, &byte| (sum << 8) | u64::from(byte));
     if bytes > HEADER_BYTES {
-        let message = format!("its .npy header would have {bytes} bytes, but at most {HEADER_BYTES} are read");
+        let message =
+            format!("its .npy header would have {bytes} bytes, but at most {HEADER_BYTES} are read");
         return Err(Problem::new(message, AGAIN));
     }
     let header = next(bytes)?;
