@@ -6,6 +6,7 @@ use mk_core::Explanation;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Version of the JSON objects: raised when a field changes its meaning.
@@ -120,16 +121,29 @@ impl<'a> Console<'a> {
 
     /// Shows that something is under way, until the guard is dropped. Nothing unless stderr is a terminal.
     pub(crate) fn step(&self, what: impl Into<String>) -> Step {
-        if !io::stderr().is_terminal() {
-            return Step(ProgressBar::hidden());
-        }
-        let bar = ProgressBar::new_spinner().with_message(what.into());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(100));
-        Step(bar)
+        show(ProgressBar::new_spinner(), what.into(), "{spinner} {msg} {elapsed}")
     }
+
+    /// Shows how far something is that has so many parts.
+    pub(crate) fn bar(&self, what: impl Into<String>, parts: u64) -> Step {
+        show(
+            ProgressBar::new(parts),
+            what.into(),
+            "{spinner} {msg} [{bar:30}] {percent} % {elapsed}, {eta} to go",
+        )
+    }
+}
+
+fn show(bar: ProgressBar, what: String, template: &str) -> Step {
+    if !io::stderr().is_terminal() {
+        return Step(ProgressBar::hidden());
+    }
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(what);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    Step(bar)
 }
 
 /// `text` as one line that a terminal shows as it is: names and contents of files may hold control characters, which could
@@ -148,6 +162,14 @@ fn printable(text: &str) -> Cow<'_, str> {
 
 /// Something under way.
 pub(crate) struct Step(ProgressBar);
+
+impl Step {
+    /// Moves the bar as a simulation tells.
+    pub(crate) fn listener(&self) -> mk_sim::Progress {
+        let bar = self.0.clone();
+        Arc::new(move |done, _| bar.set_position(done))
+    }
+}
 
 impl Drop for Step {
     fn drop(&mut self) {

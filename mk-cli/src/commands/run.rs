@@ -133,8 +133,9 @@ fn run(
     let Input { product, verified, faults, .. } = input;
     let execution = &input.args.execution;
     let (simulated, outputs) = {
-        let _step = console.step(format!("simulating {} tasks", verified.program().tasks.len()));
-        simulate(product, verified, bindings, faults.clone(), execution)?
+        let tasks = verified.program().tasks.len();
+        let bar = console.bar(format!("simulating {tasks} tasks"), tasks as u64);
+        simulate(product, verified, bindings, faults.clone(), execution, bar.listener())?
     };
     console.say("simulated", simulated.text(&product.hardware.name));
     if let Some(trace) = &execution.trace {

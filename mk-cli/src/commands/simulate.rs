@@ -5,7 +5,7 @@ use crate::args::ExecutionArgs;
 use crate::error::Failure;
 use crate::{setup, target};
 use mk_core::{Bindings, Session as _, Verified};
-use mk_sim::{Faults, Mode, Report, Simulator};
+use mk_sim::{Faults, Mode, Progress, Report, Simulator};
 use serde::Serialize;
 use std::path::Path;
 
@@ -65,12 +65,14 @@ pub(crate) fn simulate(
     bindings: &Bindings,
     faults: Faults,
     args: &ExecutionArgs,
+    progress: Progress,
 ) -> Result<(Simulated, Bindings), Failure> {
     let mut builder = Simulator::builder(&product.registry)
         .hardware(product.hardware.clone())
         .mode(if args.timing { Mode::Timing } else { Mode::Data })
         .schedule_seed(args.schedule_seed)
         .faults(faults)
+        .progress(progress)
         .trace(args.trace.is_some());
     if let Some(ms) = args.timeout_ms {
         builder = builder.run_bound_us(ms.saturating_mul(1000));
