@@ -429,10 +429,12 @@ fn illegal_sizes_are_refused_with_the_next_legal_one() {
     assert_eq!(refused(new(5, 64, 1 << 32)).0, "K = 4294967296");
     assert_eq!(refused(new(u64::MAX, 64, 64)).1, "at most 140737488355328");
     assert_eq!(refused(AllGatherGemm::new(8, 8, 8, DType::F32)).1, "bf16, fp16");
-    assert_eq!(refused(new(8, 8, 8).lanes(0)).0, "0 lanes, 0 of them to push, 4 slices");
-    assert_eq!(refused(new(8, 8, 8).lanes(5).comm_lanes(0)).0, "5 lanes, 0 of them to push, 4 slices");
-    assert!(refused(new(8, 8, 8).lanes(2000)).1.contains("1 to 1024 lanes"));
-    assert_eq!(refused(new(8, 8, 8).slices(0)).0, "132 lanes, 132 of them to push, 0 slices");
+    assert_eq!(refused(new(8, 8, 8).lanes(0)).0, "0");
+    assert_eq!(refused(new(8, 8, 8).lanes(5).comm_lanes(0)).0, "0 lanes that push, 4 slices");
+    assert!(refused(new(8, 8, 8).lanes(133)).1.contains("1 to 132, one an SM that h200 has"));
+    let shared = Hardware { reserved_sms: 4, ..Hardware::h200() };
+    assert!(refused(new(8, 8, 8).hardware(shared).lanes(129)).1.contains("1 to 128"));
+    assert_eq!(refused(new(8, 8, 8).slices(0)).0, "132 lanes that push, 0 slices");
     // 2^33 rows and 2^33 columns: 2^51 tiles, refused before one of them is planned.
     assert!(refused(new(1 << 33, 1 << 33, 8)).0.contains("2251799813685248 tiles"));
 }

@@ -3,11 +3,14 @@
 use crate::ids::Rank;
 use crate::verify::Finding;
 use serde::Serialize;
+use std::fmt;
 
 /// Why something was refused.
 ///
 /// Every variant says what was given, what is allowed and what to do: see [`Error::explain`].
-#[derive(Debug, thiserror::Error)]
+///
+/// Its `Debug` form is for people, too, since that is what a `main` that returns it prints: the message, and what to do.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A value from outside (a file, an option, a variable) is not legal.
@@ -68,6 +71,14 @@ pub enum Error {
         /// The first thing that was found.
         finding: Box<Finding>,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = self.explain().hint;
+        write!(f, "{self}")?;
+        if hint.is_empty() { Ok(()) } else { write!(f, "\n  what to do: {hint}") }
+    }
 }
 
 /// The answer of [`Error::explain`]: the fields of an error object on the command line.

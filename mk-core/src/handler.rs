@@ -268,10 +268,11 @@ impl<'a> Views<'a> {
     /// Stores `values` to access `i`, each rounded once to its type.
     ///
     /// # Panics
-    /// If there are fewer values than elements.
+    /// If there are not as many values as elements.
     pub fn store_f32(&mut self, i: usize, values: &[f32]) {
         let v = &mut self.0[i];
-        for (e, &x) in values.iter().enumerate().take(v.rows * v.cols) {
+        assert_eq!(values.len(), v.rows * v.cols, "view {i} takes one value for each of its elements");
+        for (e, &x) in values.iter().enumerate() {
             v.dtype.store(&mut v.bytes, e, x);
         }
     }

@@ -182,14 +182,14 @@ impl fmt::Display for Fault {
             }
             Reason::Timeout(us) => write!(
                 f,
-                "{task} waited {us} us for {signal} = {expected}, which stands at {seen} (epoch {epoch})"
+                "{task} waited {us} us for {signal} to reach {expected}; it stands at {seen} (epoch {epoch})"
             ),
             Reason::PeerLost(peer) if signal.is_empty() => {
                 write!(f, "{peer} is lost: {rank} misses it, though no task waits for it (epoch {epoch})")
             }
             Reason::PeerLost(peer) => write!(
                 f,
-                "{peer} is lost: {task} waited for {signal} = {expected}, which stands at {seen} (epoch {epoch})"
+                "{peer} is lost: {task} waited for {signal} to reach {expected}; it stands at {seen} (epoch {epoch})"
             ),
             Reason::Nic { peer, status } => {
                 write!(f, "the NIC of {rank} failed a request to {peer}: {status} ({task}, epoch {epoch})")

@@ -59,7 +59,7 @@ impl Topology {
         if nodes == 0 || ranks == 0 || ranks > Limits::RANKS {
             return Err(Error::input(
                 "no world of this size",
-                format!("{ranks} ranks on {nodes} nodes"),
+                format!("{ranks} ranks, {nodes} nodes"),
                 format!("1 to {} ranks on at least 1 node", Limits::RANKS),
                 "choose a number of ranks in that range",
             ));

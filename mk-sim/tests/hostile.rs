@@ -25,6 +25,7 @@ enum Does {
     ClearsAView,
     ResizesAView,
     AsksForAnotherView,
+    StoresTooFew,
 }
 
 struct Rogue(Does, AtomicU32);
@@ -58,6 +59,7 @@ impl Handler for Rogue {
             Does::ClearsAView => views.get_mut(1).bytes.clear(),
             Does::ResizesAView => views.get_mut(1).rows += 1,
             Does::AsksForAnotherView => drop(views.load_f32(7)),
+            Does::StoresTooFew => views.store_f32(1, &[1.0; 3]),
             _ => views.copy(0, 1),
         }
     }
@@ -89,6 +91,7 @@ fn a_handler_that_misbehaves_is_named() {
         (Does::ClearsAView, "view 1 with another type or size"),
         (Does::ResizesAView, "view 1 with another type or size"),
         (Does::AsksForAnotherView, "model panicked"),
+        (Does::StoresTooFew, "view 1 takes one value for each of its elements"),
     ] {
         let error = run(does).unwrap_err().to_string();
         assert!(error.contains("rogue") && error.contains(words), "{does:?}: {error}");

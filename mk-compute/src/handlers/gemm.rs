@@ -103,7 +103,8 @@ impl Handler for Gemm {
     }
 
     fn model(&self, _: &GemmArgs, _: Step, views: &mut Views<'_>) {
-        let (m, k, n) = (views.get(0).rows, views.get(0).cols, views.get(2).cols);
+        // C's view has the tile's size also where K is 0 and the operands have no element.
+        let (m, k, n) = (views.get(2).rows, views.get(0).cols, views.get(2).cols);
         let (a, b) = (views.load_f32(0), views.load_f32(1));
         let mut c = vec![0.0; m * n];
         for from in (0..k).step_by(Gemm::BLOCK_K as usize) {

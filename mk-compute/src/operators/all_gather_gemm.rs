@@ -166,11 +166,20 @@ impl AllGatherGemm {
         }
         let lanes = u64::from(self.lane_count());
         let comm_lanes = self.comm_lane_count();
-        if !(1..=Limits::LANES).contains(&lanes) || comm_lanes == 0 || self.slices == 0 {
+        let most = u64::from(self.hardware.lanes()).min(Limits::LANES);
+        if !(1..=most).contains(&lanes) {
             return Err(Error::input(
-                "lanes or slices are out of range",
-                format!("{lanes} lanes, {comm_lanes} of them to push, {} slices", self.slices),
-                format!("1 to {} lanes, at least 1 to push, at least 1 slice", Limits::LANES),
+                "the number of lanes is out of range",
+                lanes,
+                format!("1 to {most}, one an SM that {} has for them", self.hardware.name),
+                "choose a number in that range, or none for all",
+            ));
+        }
+        if comm_lanes == 0 || self.slices == 0 {
+            return Err(Error::input(
+                "nothing can be pushed",
+                format!("{comm_lanes} lanes that push, {} slices", self.slices),
+                "at least 1 of each",
                 "choose numbers in that range",
             ));
         }
