@@ -11,11 +11,13 @@
 //! posts, and the time is near-linear in the tasks. What a program means is written down in `docs/architecture.md`.
 
 mod facts;
+mod frame;
 mod liveness;
 mod order;
 mod overlap;
 mod pair;
 mod races;
+mod reach;
 mod report;
 mod search;
 
