@@ -110,6 +110,15 @@ fn share(s: &str) -> Result<f64, String> {
     s.parse().ok().filter(|x| *x > 0.0 && *x <= 1.0).ok_or_else(|| "a number above 0, at most 1".into())
 }
 
+/// A span of time.
+fn duration(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(x) if x > 0.0 && x.is_finite() => Ok(x),
+        Ok(_) => Err("out of range: allowed is a number above 0".into()),
+        Err(_) => Err("not a number: allowed is a number above 0".into()),
+    }
+}
+
 #[derive(ClapArgs, Debug)]
 #[command(
     after_help = "See `mk run ag-gemm --help` for its options and examples.",
@@ -165,9 +174,9 @@ pub(crate) struct Problem {
     /// fused: tiles start as slices of A arrive; unfused: when all of A has arrived
     #[arg(long, value_enum, value_name = "PLAN", default_value_t = PlanKind::Fused)]
     pub(crate) plan: PlanKind,
-    /// Lanes (SMs) of each GPU that the plan may use [default: all of the hardware]
-    #[arg(long, value_name = "LANES", allow_negative_numbers = true)]
-    pub(crate) lanes: Option<u16>,
+    /// The most lanes (SMs) of each GPU that the plan may use; it takes no more than it has work for [default: all]
+    #[arg(long, value_name = "LANES", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) lanes: Option<u64>,
 }
 
 /// On what.
@@ -253,7 +262,7 @@ pub(crate) struct DataArgs {
     /// Seed of random matrices, uniform in [-1, 1): the same for every number of GPUs
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = whole, allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// Compare C with a product in f64 on the CPU, however long it takes [default: below 10^10 operations]
+    /// Compare C with a product in f64 on the CPU, however long it takes [default: below 2*M*N*K = 10^10]
     #[arg(long, overrides_with = "no_check")]
     pub(crate) check: bool,
     /// Do not compare
@@ -277,9 +286,9 @@ pub(crate) struct ExecutionArgs {
     /// A TOML file with faults to inject: delay, jitter, reordering, lost ranks
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<PathBuf>,
-    /// The longest that a task may wait, in simulated milliseconds
-    #[arg(long, value_name = "MS", value_parser = whole, allow_negative_numbers = true)]
-    pub(crate) timeout_ms: Option<u64>,
+    /// The longest that a task may wait, in simulated milliseconds, such as 0.5 [default: 5000]
+    #[arg(long, value_name = "MS", value_parser = duration, allow_negative_numbers = true)]
+    pub(crate) timeout_ms: Option<f64>,
     /// Write what happened when as Chrome JSON, for https://ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(crate) struct Summary {
     /// BLAKE3 of its bytes, row-major, little-endian.
     pub(crate) blake3: String,
-    /// The least of its numbers; `None` where there are none.
+    /// The least of its finite numbers; `None` where there are none.
     pub(crate) min: Option<f32>,
     /// The greatest of them.
     pub(crate) max: Option<f32>,
@@ -18,12 +18,15 @@ pub(crate) struct Summary {
     pub(crate) mean: Option<f64>,
     /// Elements that are not a number.
     pub(crate) nans: u64,
+    /// Elements that are an infinity, of either sign.
+    pub(crate) infinities: u64,
 }
 
 impl Summary {
     pub(crate) fn of(tensor: &Tensor) -> Summary {
         let values = tensor.to_f32();
-        let numbers = || values.iter().copied().filter(|x| !x.is_nan());
+        let numbers = || values.iter().copied().filter(|x| x.is_finite());
+        let nans = values.iter().filter(|x| x.is_nan()).count();
         let count = numbers().count();
         let mean = numbers().map(f64::from).sum::<f64>() / count as f64;
         Summary {
@@ -31,15 +34,21 @@ impl Summary {
             min: numbers().reduce(f32::min),
             max: numbers().reduce(f32::max),
             mean: (count > 0).then_some(mean),
-            nans: (values.len() - count) as u64,
+            nans: nans as u64,
+            infinities: (values.len() - nans - count) as u64,
         }
     }
 
     /// For people.
     pub(crate) fn text(&self) -> String {
         let number = |x: Option<f64>| x.map_or("none".into(), |x| format!("{x:.6}"));
+        let infinities = match self.infinities {
+            0 => String::new(),
+            1 => ", 1 infinity".into(),
+            n => format!(", {n} infinities"),
+        };
         format!(
-            "blake3 {}, min {}, max {}, mean {}, {} NaN",
+            "blake3 {}, min {}, max {}, mean {}, {} NaN{infinities}",
             self.blake3,
             number(self.min.map(f64::from)),
             number(self.max.map(f64::from)),
@@ -60,16 +69,23 @@ pub(crate) struct Worst {
     pub(crate) of_bound: f64,
 }
 
+/// A type as the reference knows it; `None` for integers.
+pub(crate) fn format_of(dtype: DType) -> Option<Format> {
+    match dtype {
+        DType::Bf16 => Some(Format::Bf16),
+        DType::F16 => Some(Format::F16),
+        DType::F32 => Some(Format::F32),
+        DType::I32 => None,
+    }
+}
+
 /// Compares `c` with the product in f64 of `a` and `b`.
 ///
 /// The bound is one unit in the last place of C's type plus K * 2^-24 * sum |a||b|: one rounding at the end, f32 sums
 /// before it. `None` where C has no element.
 pub(crate) fn product(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<Option<Worst>, Failure> {
-    let format = match c.dtype {
-        DType::Bf16 => Format::Bf16,
-        DType::F16 => Format::F16,
-        DType::F32 => Format::F32,
-        DType::I32 => return Err(Failure::new(Exit::Internal, internal("C has an integer type".into()))),
+    let Some(format) = format_of(c.dtype) else {
+        return Err(Failure::new(Exit::Internal, internal("C has an integer type".into())));
     };
     let [m, k, n] = [a.rows, a.cols, b.cols].map(|x| x as usize);
     let (a, b) = (a.to_f32(), b.to_f32());
@@ -103,10 +119,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_counts_nans_and_leaves_them_out() {
-        let t = Tensor::from_f32(DType::F16, 1, 4, &[1.0, -3.0, f32::NAN, 8.0]);
+    fn a_summary_counts_nans_and_infinities_and_leaves_them_out() {
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        let t = Tensor::from_f32(DType::F16, 1, 6, &[1.0, -3.0, nan, inf, 8.0, -inf]);
         let s = Summary::of(&t);
-        assert_eq!((s.min, s.max, s.mean, s.nans), (Some(-3.0), Some(8.0), Some(2.0), 1));
+        assert_eq!((s.min, s.max, s.mean), (Some(-3.0), Some(8.0), Some(2.0)));
+        assert_eq!((s.nans, s.infinities), (1, 2));
+        assert!(s.text().ends_with("1 NaN, 2 infinities"), "{}", s.text());
+        let finite = Summary::of(&Tensor::from_f32(DType::F16, 1, 1, &[1.0]));
+        assert!(finite.text().ends_with("0 NaN"), "{}", finite.text());
         let empty = Summary::of(&Tensor::zeros(DType::F16, 0, 8));
         assert_eq!((empty.min, empty.mean, empty.nans), (None, None, 0));
     }

@@ -113,7 +113,9 @@ impl<'a> Console<'a> {
         let says = &failure.says;
         let _ = writeln!(self.err, "error: {}", printable(&says.message));
         for (what, text) in [("given", &says.given), ("allowed", &says.allowed), ("hint", &says.hint)] {
-            if !text.is_empty() {
+            // A file that cannot be used is named already.
+            let said = says.kind == "file" && what == "given" && says.message.contains(text.as_str());
+            if !text.is_empty() && !said {
                 let _ = writeln!(self.err, "  {what:<8} {}", printable(text));
             }
         }

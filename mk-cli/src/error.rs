@@ -5,6 +5,7 @@ use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use mk_core::{Error, Explanation, Fault, Reason, RunError, Verdict};
 use std::ffi::OsString;
+use std::fmt::{Debug, Display};
 use std::process::ExitCode;
 
 /// How a command ended. Interrupted, a process ends by its signal, which a shell shows as 130.
@@ -43,10 +44,19 @@ impl Failure {
         Failure { exit, says: Box::new(says) }
     }
 
-    /// A file that cannot be used.
-    pub(crate) fn file(path: &std::path::Path, message: impl ToString, hint: impl Into<String>) -> Failure {
-        Error::File { path: path.display().to_string(), message: message.to_string(), hint: hint.into() }
-            .into()
+    /// A file that cannot be used. `what` goes on from its name: `is a folder`.
+    pub(crate) fn file(path: &std::path::Path, what: impl Display, hint: impl Into<String>) -> Failure {
+        let path = path.display().to_string();
+        let message = format!("{path} {what}");
+        Error::File { path, message, hint: hint.into() }.into()
+    }
+
+    /// Puts the option that names a file before a message that begins with the file.
+    pub(crate) fn of_option(mut self, option: &str) -> Failure {
+        if self.says.kind == "file" {
+            self.says.message = format!("{option} {}", self.says.message);
+        }
+        self
     }
 
     /// Puts the name of a file before the message.
@@ -62,7 +72,7 @@ impl From<Error> for Failure {
         let mut says = e.explain();
         if let Error::NotProved { finding, .. } = &e {
             let verdict = if finding.verdict == Verdict::Refuted { "refuted" } else { "not proved" };
-            says.message = format!("{verdict} ({:?}): {}", finding.kind, says.message);
+            says.message = format!("{verdict} ({}): {}", kind_words(&finding.kind), says.message);
             says.given = finding.tasks.join("; ");
         }
         Failure::new(exit, says)
@@ -94,12 +104,24 @@ impl From<Fault> for Failure {
         let says = Explanation {
             kind: "fault",
             message: fault.to_string(),
-            given: format!("{}, epoch {}", fault.rank, fault.epoch),
+            given: String::new(),
             allowed: String::new(),
             hint: hint.into(),
         };
         Failure::new(exit, says)
     }
+}
+
+/// The name of a kind as words: `OutOfRange` is `out of range`.
+fn kind_words(kind: &impl Debug) -> String {
+    let mut words = String::new();
+    for c in format!("{kind:?}").chars() {
+        if c.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(c.to_lowercase());
+    }
+    words
 }
 
 /// What is said of a fault of this program.
@@ -131,14 +153,19 @@ pub(crate) fn usage(e: &clap::Error, args: &[OsString]) -> Failure {
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let last = path.last().map(|c| (c.get_name(), subcommands(c)));
             let (parent, allowed) = last.unwrap_or_default();
-            let what = if parent == "mk" { "command" } else { "operator" };
+            let what = match parent {
+                "mk" => "command",
+                "bench" => "benchmark",
+                _ => "operator",
+            };
             says.given = context(ContextKind::InvalidSubcommand);
             let lack = if says.given.is_empty() { "no" } else { "unknown" };
             (says.message, says.allowed) = (format!("{lack} {what}"), allowed);
         }
         ErrorKind::UnknownArgument => {
             says.given = context(ContextKind::InvalidArg);
-            says.message = "unknown option".into();
+            let option = says.given.starts_with('-');
+            says.message = if option { "unknown option" } else { "unexpected argument" }.into();
             let near = context(ContextKind::SuggestedArg);
             if !near.is_empty() {
                 says.hint = format!("did you mean {near}? See `{name} --help`");
@@ -193,4 +220,16 @@ fn command_path(args: &[OsString]) -> Vec<clap::Command> {
 
 fn subcommands(command: &clap::Command) -> String {
     command.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mk_core::verify::FindingKind;
+
+    #[test]
+    fn kinds_are_shown_as_words() {
+        assert_eq!(kind_words(&FindingKind::Race), "race");
+        assert_eq!(kind_words(&FindingKind::OutOfRange), "out of range");
+    }
 }

@@ -14,15 +14,15 @@ pub(crate) fn open(path: &Path, limit: u64) -> Result<(File, u64), Failure> {
     // Before it is opened: opening a pipe would wait for a writer.
     let meta = fs::metadata(path).map_err(unreadable)?;
     if meta.is_dir() {
-        return Err(Failure::file(path, "this is a folder", "give a file"));
+        return Err(Failure::file(path, "is a folder", "give a file"));
     }
     if !meta.is_file() {
-        return Err(Failure::file(path, "this is not a regular file", "copy the data into a file first"));
+        return Err(Failure::file(path, "is not a regular file", "copy the data into a file first"));
     }
     let file = File::open(path).map_err(unreadable)?;
     let bytes = file.metadata().map_err(unreadable)?.len();
     if bytes > limit {
-        let message = format!("the file has {bytes} bytes, more than the {limit} that are read");
+        let message = format!("has {bytes} bytes, more than the {limit} that are read");
         return Err(Failure::file(path, message, "give the file that belongs here"));
     }
     Ok((file, bytes))
@@ -39,7 +39,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
 
 /// A file that must hold something, but is empty.
 pub(crate) fn empty(path: &Path) -> Failure {
-    Failure::file(path, "the file is empty", "write it again")
+    Failure::file(path, "is empty", "write it again")
 }
 
 fn unreadable(path: &Path, e: &io::Error) -> Failure {
@@ -51,5 +51,5 @@ fn unreadable(path: &Path, e: &io::Error) -> Failure {
         io::ErrorKind::PermissionDenied => "check the rights of the file and its folder",
         _ => "check that it is a file that can be read",
     };
-    Failure::file(path, format!("it cannot be read: {e}"), hint)
+    Failure::file(path, format!("cannot be read: {e}"), hint)
 }

@@ -49,5 +49,5 @@ pub(crate) fn registry(world: &World) -> Result<Registry, Failure> {
 /// A text file of a sensible size.
 pub(crate) fn text_file(path: &Path) -> Result<String, Failure> {
     let bytes = crate::input::read(path, TEXT_BYTES)?;
-    String::from_utf8(bytes).map_err(|_| Failure::file(path, "this is not text (UTF-8)", "give a TOML file"))
+    String::from_utf8(bytes).map_err(|_| Failure::file(path, "is not text (UTF-8)", "give a TOML file"))
 }

@@ -39,21 +39,26 @@ pub(crate) fn check_all(targets: &[Named<'_>], inputs: &[Named<'_>]) -> Result<(
 pub(crate) fn check(path: &Path) -> Result<PathBuf, Failure> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => {
-            return Err(Failure::file(path, "this is a folder", "name a file in it"));
+            return Err(Failure::file(path, "is a folder", "name a file in it"));
         }
         Ok(meta) if !meta.is_file() => {
-            let message = "this is not a regular file, but a device, a pipe or a socket";
+            let message = "is not a regular file, but a device, a pipe or a socket";
             return Err(Failure::file(path, message, "name a file, and copy it there"));
         }
         Ok(_) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(unwritable(path, &e)),
     }
-    let end = follow(path).ok_or_else(|| Failure::file(path, "too many links", "name the file itself"))?;
+    let end = follow(path)
+        .ok_or_else(|| Failure::file(path, "leads through too many links", "name the file itself"))?;
     let folder = folder_of(&end);
     match (folder.canonicalize(), end.file_name()) {
         (Ok(folder), Some(name)) if folder.is_dir() => Ok(folder.join(name)),
-        _ => Err(Failure::file(path, format!("there is no folder {}", folder.display()), "create it first")),
+        _ => Err(Failure::file(
+            path,
+            format!("cannot be written: there is no folder {}", folder.display()),
+            "create it first",
+        )),
     }
 }
 
@@ -73,7 +78,7 @@ fn folder_of(path: &Path) -> &Path {
 
 fn unwritable(path: &Path, e: &io::Error) -> Failure {
     let hint = "check the space and the rights of the folder";
-    Failure::file(path, format!("it cannot be written: {e}"), hint)
+    Failure::file(path, format!("cannot be written: {e}"), hint)
 }
 
 /// Writes a file under a temporary name in its folder, and gives it its name when it is whole.

@@ -7,8 +7,8 @@ mod safetensors;
 
 use crate::args::TensorPath;
 use crate::error::Failure;
-use crate::{input, memory, target};
-use mk_core::{DType, Tensor};
+use crate::{check, input, memory, target};
+use mk_core::{DType, Error, Tensor};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -30,10 +30,26 @@ impl Loaded {
         (self.tensor.dtype != DType::F32).then_some(self.tensor.dtype)
     }
 
-    /// The matrix in `dtype`; f32 is rounded to nearest even.
-    pub(crate) fn into_dtype(self, dtype: DType) -> Tensor {
-        let t = self.tensor;
-        if t.dtype == dtype { t } else { Tensor::from_f32(dtype, t.rows, t.cols, &t.to_f32()) }
+    /// Rounds the matrix, which is called `name`, to `dtype`: to nearest even, and no number to an infinity.
+    pub(crate) fn round(&mut self, name: &str, dtype: DType) -> Result<(), Failure> {
+        let t = &self.tensor;
+        let values = t.to_f32();
+        let limit = check::format_of(dtype).map_or(f64::INFINITY, |format| format.overflow());
+        let magnitudes = || values.iter().filter(|x| x.is_finite()).map(|&x| f64::from(x.abs()));
+        let lost = magnitudes().filter(|&x| x >= limit).count();
+        if lost == 0 {
+            self.tensor = Tensor::from_f32(dtype, t.rows, t.cols, &values);
+            return Ok(());
+        }
+        let largest = magnitudes().fold(0.0, f64::max);
+        let wider = if dtype == DType::F16 { "use --dtype bf16, or " } else { "" };
+        Err(Error::input(
+            format!("{name} does not fit into {dtype}: {lost} of {} elements become infinite", values.len()),
+            format!("magnitudes up to {largest:e}"),
+            format!("magnitudes below {limit:e}"),
+            format!("{wider}scale {name}"),
+        )
+        .into())
     }
 }
 
@@ -52,7 +68,7 @@ impl Format {
             "npy" => Ok(Format::Npy),
             _ => Err(Failure::file(
                 path,
-                "its name does not say which format it is",
+                "has a name that does not say which format it is",
                 "name it .safetensors or .npy; a tensor's name follows the ending: FILE.safetensors:NAME",
             )),
         }
@@ -89,8 +105,12 @@ impl Place {
     }
 }
 
-/// Reads the matrix that an option names; `expected` is its name where the file has several.
+/// Reads the matrix that `--expected` names; `expected` is its name where the file has several.
 pub(crate) fn read(path: &TensorPath, expected: &str) -> Result<Loaded, Failure> {
+    read_file(path, expected).map_err(|e| e.of_option(&format!("--{expected}")))
+}
+
+fn read_file(path: &TensorPath, expected: &str) -> Result<Loaded, Failure> {
     let file = &path.file;
     let format = Format::of(file)?;
     let (mut from, length) = input::open(file, FILE_BYTES)?;
@@ -100,7 +120,7 @@ pub(crate) fn read(path: &TensorPath, expected: &str) -> Result<Loaded, Failure>
     let place = match format {
         Format::Safetensors => find_safetensors(&mut from, length, path.name.as_deref(), expected),
         Format::Npy if path.name.is_some() => Err(Problem::new(
-            "a .npy file holds one tensor without a name",
+            "is a .npy file, which holds one tensor without a name",
             "leave out the name after the colon",
         )),
         Format::Npy => find_npy(&mut from, length),
@@ -112,7 +132,7 @@ pub(crate) fn read(path: &TensorPath, expected: &str) -> Result<Loaded, Failure>
     Ok(Loaded { tensor })
 }
 
-/// What is wrong with a file.
+/// What is wrong with a file. The message goes on from the file's name: `holds no tensor`.
 #[derive(Debug)]
 pub(crate) struct Problem {
     message: String,
@@ -127,7 +147,7 @@ impl Problem {
 
 impl From<io::Error> for Problem {
     fn from(e: io::Error) -> Problem {
-        Problem::new(format!("it cannot be read: {e}"), "check that nobody is writing it, and its disk")
+        Problem::new(format!("cannot be read: {e}"), "check that nobody is writing it, and its disk")
     }
 }
 

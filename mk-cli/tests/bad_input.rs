@@ -42,6 +42,12 @@ fn usage_errors_list_what_is_allowed() {
     refused(&[], &["no command", "run, plan, verify"]);
     refused(&["runn"], &["unknown command", "runn", "verify"]);
     refused(&["plan", "tea"], &["unknown operator", "tea", "ag-gemm"]);
+    refused(&["bench"], &["no benchmark", "sim"]);
+    refused(&["bench", "nope"], &["unknown benchmark", "nope", "sim"]);
+    refused(&["run", "ag-gemm", "extra"], &["unexpected argument", "extra"]);
+    for ms in ["0", "-1", "nan", "inf", "soon"] {
+        run_refused(&["--timeout-ms", ms], &["--timeout-ms", "a number above 0"]);
+    }
     refused(&["verify"], &["FILE"]);
     run_refused(&["--rank", "4"], &["unknown option", "--ranks"]);
     run_refused(&["--ranks", "four"], &["four", "--ranks"]);
@@ -62,6 +68,8 @@ fn worlds_that_do_not_exist() {
     run_refused(&["--nodes", "3"], &["4 ranks on 3 nodes", "multiple"]);
     // The operator stays inside a node: the missing capability and the pair are named.
     run_refused(&["--nodes", "2"], &["ATOMIC_ADD", "rank 0"]);
+    let done = mk(&[&SMALL[..], &["--nodes", "2"]].concat());
+    assert!(!done.err.contains("backend"), "nothing but the error: {done:?}");
 }
 
 #[test]
@@ -75,8 +83,10 @@ fn sizes_that_are_not_legal_name_the_next_one_that_is() {
     );
     refused(&["plan", "ag-gemm", "--m", "18446744073709551615"], &["M"]);
     refused(&["plan", "ag-gemm", "--m", "140737488355328", "--n", "140737488355328"], &["memory"]);
-    run_refused(&["--lanes", "0"], &["0 lanes"]);
-    run_refused(&["--lanes", "1025"], &["1025 lanes", "1024"]);
+    run_refused(&["--lanes", "0"], &["--lanes 0", "1 to 132"]);
+    run_refused(&["--lanes", "133"], &["--lanes 133", "1 to 132"]);
+    run_refused(&["--lanes", "70000"], &["--lanes 70000", "1 to 132"]);
+    refused(&["plan", "ag-gemm", "--lanes", "133"], &["1 to 132"]);
 }
 
 #[test]
@@ -160,7 +170,18 @@ fn files_that_are_damaged() {
     fs::write(at("cut.npy"), &good[..good.len() - 1]).unwrap();
     run_refused(&["--a", &at("cut.npy")], &["64 x 64", "16383"]);
     fs::write(at("kind.npy"), npy("<f8", false, &[64, 64], &[0; 64 * 64 * 8])).unwrap();
-    run_refused(&["--a", &at("kind.npy")], &["<f8"]);
+    run_refused(
+        &["--a", &at("kind.npy")],
+        &[&format!("error: --a {} holds '<f8', not f2 or f4", at("kind.npy"))],
+    );
+    for descr in ["<V2", "|V2"] {
+        fs::write(at("void.npy"), npy(descr, false, &[64, 64], &[0; 64 * 64 * 2])).unwrap();
+        run_refused(&["--a", &at("void.npy")], &[descr, "bfloat16? use .safetensors"]);
+    }
+    for shape in [&[64][..], &[4, 4, 4]] {
+        fs::write(at("flat.npy"), npy("<f4", false, shape, &[0; 64 * 4])).unwrap();
+        run_refused(&["--b", &at("flat.npy")], &["--b ", "two dimensions", "reshape it to [rows, columns]"]);
+    }
     fs::write(at("order.npy"), npy("<f4", true, &[64, 64], &[0; 64 * 64 * 4])).unwrap();
     run_refused(&["--a", &at("order.npy")], &["Fortran"]);
     fs::write(at("zip.npy"), b"PK\x03\x04").unwrap();
@@ -203,7 +224,10 @@ fn matrices_that_do_not_fit() {
     refused(&[&run[..], &["--a", &two]].concat(), &["several matrices", "'x', 'y'", "FILE.safetensors:NAME"]);
     refused(&[&run[..], &["--a", &format!("{two}:z")]].concat(), &["no tensor 'z'", "'x', 'y'"]);
     refused(&[&run[..], &["--a", &flat]].concat(), &["no matrix"]);
-    refused(&[&run[..], &["--a", &format!("{flat}:x")]].concat(), &["[64]", "two dimensions"]);
+    refused(
+        &[&run[..], &["--a", &format!("{flat}:x")]].concat(),
+        &["[64]", "two dimensions", "reshape it to [rows, columns]"],
+    );
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_large_file_with_a_bad_header_is_refused_at_once_and_without_memory() {
         let done = limited(400_000, &["run", "ag-gemm", "--a", path.to_str().unwrap()]);
         assert_eq!(done.code, Some(2), "{name}: {done:?}");
         assert!(done.err.contains(words), "{name}: {done:?}");
-        assert!(start.elapsed() < Duration::from_secs(1), "{name}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(5), "{name}: {:?}", start.elapsed());
     }
 }
 

@@ -79,7 +79,7 @@ fn matrices_from_files_give_the_exact_product_on_any_number_of_ranks() {
                 "planned: ag-gemm 24 x 40 x 16 bf16",
                 "proved: ",
                 "no deadlock, no race",
-                "right: worst error is 0.000",
+                "right: the worst error is 0 % of what rounding allows, at C[0,0]",
             ] {
                 assert!(done.out.contains(words), "'{words}' is not in\n{}", done.out);
             }
@@ -201,6 +201,10 @@ fn the_object_of_a_run_has_these_fields() {
     assert_eq!((&run["proof"]["verdict"], &run["proof"]["tasks"]), (&"proved".into(), &run["plan"]["tasks"]));
     assert!(run["simulated"]["us"].as_f64().unwrap() > 0.0);
     assert_eq!(run["checked"], true);
+    assert_eq!((&run["result"]["nans"], &run["result"]["infinities"]), (&0.into(), &0.into()));
+    let busy = run["simulated"]["busy"].as_f64().unwrap();
+    assert!(busy > 0.0 && busy < 1.0, "{busy}");
+    assert!(run["simulated"].get("overlap").is_none());
     // Each rank receives the 32 rows of A that the other has.
     assert_eq!(run["plan"]["moved_bytes"], 2 * 32 * 64 * 2);
 }
@@ -234,6 +238,9 @@ fn overflowing_partial_sums_are_not_reported_as_wrong() {
 fn a_product_without_rows_is_legal() {
     let run = object(&["run", "ag-gemm", "--m", "0", "--n", "8", "--k", "8"]);
     assert_eq!((&run["result"]["min"], &run["worst"]), (&Value::Null, &Value::Null));
+    assert_eq!(run["simulated"]["busy"], Value::Null);
+    let text = mk(&["run", "ag-gemm", "--m", "0", "--n", "8", "--k", "8"]).out;
+    assert!(text.contains("simulated: ") && !text.contains('%'), "{text}");
 }
 
 #[test]
@@ -298,6 +305,9 @@ fn a_time_out_is_exit_code_4() {
     let done = mk(&["run", "ag-gemm", "--faults", &path, "--timeout-ms", "1"]);
     assert_eq!(done.code, Some(4), "{done:?}");
     assert!(done.err.contains("waited 1000 us"), "{done:?}");
+    assert!(!done.err.contains("given"), "{done:?}");
+    let done = mk(&["run", "ag-gemm", "--faults", &path, "--timeout-ms", "0.25"]);
+    assert_eq!((done.code, done.err.contains("waited 250 us")), (Some(4), true), "{done:?}");
 }
 
 /// A network that delays what it carries changes the time, never the bits.
@@ -329,7 +339,7 @@ fn a_program_with_a_race_is_refuted_with_exit_code_3() {
     fs::write(&path, format!("{header}\n{body}")).unwrap();
     let done = mk(&["verify", path.to_str().unwrap()]);
     assert_eq!(done.code, Some(3), "{done:?}");
-    assert!(done.err.starts_with("error: refuted (Race): "), "{}", done.err);
+    assert!(done.err.starts_with("error: refuted (race): "), "{}", done.err);
     let given = done.err.lines().find(|l| l.trim_start().starts_with("given")).unwrap();
     assert!(given.contains("tile") && given.contains("push"), "the tasks are named: {}", done.err);
     let json = mk(&["verify", path.to_str().unwrap(), "--json"]);
@@ -348,4 +358,68 @@ fn a_reader_that_has_gone_away_is_not_an_error() {
     drop(child.stdout.take());
     let done = child.wait_with_output().unwrap();
     assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(0), ""));
+}
+
+#[test]
+fn a_check_that_is_skipped_is_said_to_be() {
+    // 2 * 2048 * 2048 * 1224 operations, just above the bound.
+    let size = ["run", "ag-gemm", "--m", "2048", "--n", "2048", "--k", "1224", "--ranks", "2"];
+    let said = "not checked: 1.0e10 operations; --check compares anyway\n";
+    let done = mk(&size);
+    assert!(done.out.contains(said) && !done.out.contains("right:"), "{done:?}");
+    let done = mk(&[&size[..], &["--no-check"]].concat());
+    assert!(!done.out.contains("not checked"), "as asked: {done:?}");
+    let done = mk(&["run", "ag-gemm", "--m", "64", "--n", "64", "--k", "64"]);
+    assert!(done.out.contains("right: the worst error is ") && !done.out.contains("not checked"), "{done:?}");
+}
+
+#[test]
+fn rounding_of_input_is_said_and_no_number_becomes_infinite() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("a.npy").display().to_string();
+    let run = |values: &[f32], dtype| {
+        fs::write(&path, npy("<f4", false, &[8, 8], &f32s(values))).unwrap();
+        mk(&["run", "ag-gemm", "--a", &path, "--n", "8", "--ranks", "2", "--dtype", dtype])
+    };
+    let mut values = [1.0f32; 64];
+    let done = run(&values, "fp16");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let notes = "mk: A is rounded from fp32 to fp16\nmk: backend: simulator (the only one so far)\n";
+    assert_eq!(done.err, notes);
+    // The first magnitude that rounds to an infinity in fp16, and the last that does not.
+    values[3] = 65519.0;
+    assert_eq!(run(&values, "fp16").code, Some(0));
+    (values[4], values[5]) = (-65520.0, 1e9);
+    let done = run(&values, "fp16");
+    assert_eq!(done.code, Some(2), "{done:?}");
+    for words in ["A does not fit into fp16: 2 of 64 elements", "1e9", "--dtype bf16"] {
+        assert!(done.err.contains(words), "'{words}' is not in {done:?}");
+    }
+    assert!(!done.err.contains("mk: "), "no notes of a run that is refused: {done:?}");
+    assert_eq!(run(&values, "bf16").code, Some(0));
+    values[6] = f32::MAX;
+    let done = run(&values, "bf16");
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("1 of 64 elements") && !done.err.contains("--dtype bf16"), "{done:?}");
+    // An infinity that was one before is the caller's own.
+    values[6] = f32::INFINITY;
+    let done = run(&values, "bf16");
+    assert_eq!((done.code, done.out.contains(" infinit")), (Some(0), true), "{done:?}");
+}
+
+/// What the README shows is what is run here.
+#[test]
+fn the_files_of_the_readme_are_accepted() {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let first = object(&["run", "ag-gemm"]);
+    for name in ["faults", "topology", "hardware"] {
+        let path = format!("{}/tests/data/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(readme.contains(&format!("```toml\n{text}```\n")), "{name}.toml is not in README.md");
+        let run = object(&["run", "ag-gemm", &format!("--{name}"), &path]);
+        assert_eq!(run["result"], first["result"], "{name}");
+        // A world of four ranks in one node is the default; the others change the time.
+        let same = run["simulated"]["us"] == first["simulated"]["us"];
+        assert_eq!(same, name == "topology", "{name}");
+    }
 }

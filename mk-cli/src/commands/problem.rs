@@ -41,6 +41,18 @@ impl Files {
         let read = |path: &Option<_>, name| path.as_ref().map(|p| tensors::read(p, name)).transpose();
         Ok(Files { a: read(&args.a, "a")?, b: read(&args.b, "b")? })
     }
+
+    /// Rounds what is f32 to `dtype`, and says which of A and B that is.
+    pub(crate) fn round(&mut self, dtype: DType) -> Result<Vec<&'static str>, Failure> {
+        let mut rounded = Vec::new();
+        for (name, slot) in [("A", &mut self.a), ("B", &mut self.b)] {
+            if let Some(loaded) = slot.as_mut().filter(|l| l.tensor.dtype != dtype) {
+                loaded.round(name, dtype)?;
+                rounded.push(name);
+            }
+        }
+        Ok(rounded)
+    }
 }
 
 impl Product {
@@ -52,7 +64,7 @@ impl Product {
         let mut operator =
             AllGatherGemm::new(m, n, k, dtype).plan_kind(problem.plan.into()).hardware(hardware.clone());
         if let Some(lanes) = problem.lanes {
-            operator = operator.lanes(lanes);
+            operator = operator.lanes(lanes_of(lanes, &hardware)?);
         }
         operator.check()?;
         Ok(Product { m, n, k, dtype, kind: problem.plan.into(), operator, hardware, registry })
@@ -106,10 +118,10 @@ impl Product {
         2 * u128::from(self.m) * u128::from(self.n) * u128::from(self.k)
     }
 
-    /// A and B: from the files, or random.
+    /// A and B: from the files, which have the right type, or random.
     pub(crate) fn operands(&self, files: Files, seed: u64) -> [Tensor; 2] {
         let get = |loaded: Option<Loaded>, number, rows, cols| match loaded {
-            Some(l) => l.into_dtype(self.dtype),
+            Some(l) => l.tensor,
             None => {
                 let values = reference::uniform_block(seed, number, [0, 0], [rows, cols]);
                 Tensor::from_f32(self.dtype, rows, cols, &values)
@@ -117,6 +129,21 @@ impl Product {
         };
         [get(files.a, 0, self.m, self.k), get(files.b, 1, self.k, self.n)]
     }
+}
+
+/// What `--lanes` gives, if the hardware has as many.
+fn lanes_of(lanes: u64, hardware: &Hardware) -> Result<u16, Failure> {
+    let most = hardware.lanes();
+    let fits = u16::try_from(lanes).ok().filter(|&l| l > 0 && u32::from(l) <= most);
+    fits.ok_or_else(|| {
+        Error::input(
+            format!("--lanes is out of range: {} has {most} lanes for a program", hardware.name),
+            format!("--lanes {lanes}"),
+            format!("1 to {most}"),
+            "leave it out to use as many as there is work for",
+        )
+        .into()
+    })
 }
 
 /// The operator's error; what a missing capability means for somebody who has only options to change.

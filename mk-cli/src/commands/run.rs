@@ -8,7 +8,7 @@ use crate::check::{Summary, Worst, product as compare};
 use crate::console::Console;
 use crate::error::{Exit, Failure, internal};
 use crate::{memory, target, tensors};
-use mk_core::{Bindings, Tensor, Verified};
+use mk_core::{Bindings, DType, Tensor, Verified};
 use mk_sim::Faults;
 use serde::Serialize;
 use std::time::Instant;
@@ -45,15 +45,13 @@ pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(),
     let start = Instant::now();
     check_targets(args)?;
     let faults = faults(args.execution.faults.as_deref())?;
-    let files = Files::read(&args.data)?;
+    let mut files = Files::read(&args.data)?;
     let product = Product::new(&args.problem, &args.world, &files)?;
     let checked = !args.execution.timing && wants_check(&args.data, product.flops());
     if !args.execution.timing {
         check_memory(&product, checked)?;
     }
-    if args.execution.backend == Backend::Auto {
-        console.note("backend auto: the simulator");
-    }
+    let rounded = files.round(product.dtype)?;
     let program = {
         let _step = console.step("planning");
         product.plan()?
@@ -65,6 +63,13 @@ pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(),
         program.verify(&product.registry, &product.hardware)?
     };
     console.say("proved", proof_text(&verified.proof()));
+    // Not before: of input that is refused, the error is all that counts.
+    for name in rounded {
+        console.note(format!("{name} is rounded from {} to {}", DType::F32, product.dtype));
+    }
+    if args.execution.backend == Backend::Auto {
+        console.note("backend: simulator (the only one so far)");
+    }
     let input = Input { args, product: &product, verified: &verified, faults, checked };
     let done = execute(&input, files, console)?;
     let path = |p: &Option<std::path::PathBuf>| p.as_ref().map(|p| p.display().to_string());
@@ -118,6 +123,10 @@ fn execute(input: &Input<'_>, files: Files, console: &mut Console<'_>) -> Result
     let summary = Summary::of(&c);
     console.say("C", format!("{} x {} {}, {}", c.rows, c.cols, c.dtype, summary.text()));
     let worst = if input.checked { check(&a, &b, &c, console)? } else { None };
+    if !input.checked && !args.data.no_check {
+        let flops = product.flops() as f64;
+        console.say("not checked", format!("{flops:.1e} operations; --check compares anyway"));
+    }
     if let Some(out) = &args.data.out {
         tensors::write(out, &c)?;
         console.say("wrote", out.display().to_string());
@@ -150,7 +159,10 @@ fn check(a: &Tensor, b: &Tensor, c: &Tensor, console: &mut Console<'_>) -> Resul
         compare(a, b, c)?
     };
     let text = match &worst {
-        Some(w) => format!("worst error is {:.3} of its bound at C[{},{}]", w.of_bound, w.row, w.col),
+        Some(w) => {
+            let percent = 100.0 * w.of_bound;
+            format!("the worst error is {percent:.0} % of what rounding allows, at C[{},{}]", w.row, w.col)
+        }
         None => "C has no element".into(),
     };
     console.say("right", text);

@@ -16,8 +16,9 @@ pub(crate) struct Simulated {
     us: f64,
     /// Multiplications and additions of each rank per second, 10^12.
     tflops_per_rank: f64,
-    /// The part of the time with work in which compute lanes did not wait for bytes; 1: all communication was hidden.
-    overlap: f64,
+    /// The part of compute lanes' time in which they worked, the rest being waits for bytes. 1: all communication was
+    /// hidden; `None`: there was no work.
+    busy: Option<f64>,
     tasks: u64,
     events: u64,
     /// Hash of the order of events, in hexadecimal.
@@ -37,7 +38,7 @@ impl Simulated {
         Simulated {
             us: report.time_ns as f64 / 1000.0,
             tflops_per_rank: rate,
-            overlap: if worked + waited > 0.0 { worked / (worked + waited) } else { 1.0 },
+            busy: (worked > 0.0).then(|| worked / (worked + waited)),
             tasks: report.tasks,
             events: report.events,
             order: format!("{:016x}", report.order),
@@ -48,13 +49,12 @@ impl Simulated {
 
     /// For people.
     pub(crate) fn text(&self, hardware: &str) -> String {
-        let Simulated { us, tflops_per_rank, overlap, events, .. } = self;
-        format!(
-            "{us:.1} us on {hardware}, {tflops_per_rank:.1} TFLOP/s a rank; overlap {:.0} % (compute lanes waited for \
-             bytes {:.0} % of their time); {events} events",
-            100.0 * overlap,
-            100.0 * (1.0 - overlap),
-        )
+        let Simulated { us, tflops_per_rank, busy, events, .. } = self;
+        let lanes = busy.map_or_else(String::new, |busy| {
+            let busy = (100.0 * busy).round();
+            format!("compute lanes busy {busy} %, waiting for bytes {} %; ", 100.0 - busy)
+        });
+        format!("{us:.1} us on {hardware}, {tflops_per_rank:.1} TFLOP/s a rank; {lanes}{events} events")
     }
 }
 
@@ -75,7 +75,8 @@ pub(crate) fn simulate(
         .progress(progress)
         .trace(args.trace.is_some());
     if let Some(ms) = args.timeout_ms {
-        builder = builder.run_bound_us(ms.saturating_mul(1000));
+        // A conversion that does not fit gives the largest number; the simulator's clock counts whole microseconds.
+        builder = builder.run_bound_us((ms * 1000.0).ceil() as u64);
     }
     let mut simulator = builder.build();
     let result = simulator.run(verified, bindings);

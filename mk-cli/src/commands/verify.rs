@@ -43,7 +43,7 @@ impl From<Proof> for ProofResult {
 
 /// What was proved, for people.
 pub(crate) fn proof_text(p: &Proof) -> String {
-    format!("{} tasks, {} overlapping pairs ordered, no deadlock, no race", p.tasks, p.pairs)
+    format!("{} tasks, {} conflicting accesses, all ordered, no deadlock, no race", p.tasks, p.pairs)
 }
 
 /// `mk verify FILE`.

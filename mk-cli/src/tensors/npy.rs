@@ -23,30 +23,32 @@ struct Header {
 /// Where a file of `length` bytes holds its matrix. Reads the header only.
 pub(crate) fn find(from: &mut impl Read, length: u64) -> Result<Place, Problem> {
     let (header, start) = read_header(from, length)?;
-    let header =
-        parse_header(&header).ok_or_else(|| Problem::new("its .npy header cannot be understood", AGAIN))?;
+    let header = parse_header(&header)
+        .ok_or_else(|| Problem::new("has a .npy header that cannot be understood", AGAIN))?;
     let (dtype, big_endian) = match header.descr.as_str() {
         "<f2" | "=f2" => (DType::F16, false),
         "<f4" | "=f4" => (DType::F32, false),
         ">f2" => (DType::F16, true),
         ">f4" => (DType::F32, true),
-        other => return Err(Problem::new(format!("it holds '{other}', not f2 or f4 (floats)"), AGAIN)),
+        other => {
+            // numpy has no bfloat16; packages that add it save it as two bytes of nothing known.
+            let hint = if other.ends_with("V2") { "bfloat16? use .safetensors" } else { AGAIN };
+            return Err(Problem::new(format!("holds '{other}', not f2 or f4 (floats)"), hint));
+        }
     };
     let &[rows, cols] = &header.shape[..] else {
-        return Err(Problem::new(format!("it has shape {:?}, not two dimensions", header.shape), AGAIN));
+        let message = format!("has shape {:?}, not two dimensions", header.shape);
+        return Err(Problem::new(message, "reshape it to [rows, columns]"));
     };
     // With one row or one column, both orders are the same.
     if header.fortran_order && rows > 1 && cols > 1 {
-        return Err(Problem::new(
-            "its columns are stored one after the other (Fortran order), not its rows",
-            AGAIN,
-        ));
+        return Err(Problem::new("stores column after column (Fortran order), not row after row", AGAIN));
     }
     let place = Place { dtype, rows, cols, start, big_endian };
     let (needed, has) = (place.bytes(), length - start);
     if needed != u128::from(has) {
         return Err(Problem::new(
-            format!("{rows} x {cols} elements are {needed} bytes, but it has {has}"),
+            format!("has {has} bytes of data, but {rows} x {cols} elements are {needed} bytes"),
             "the file was cut off or extended: write it again",
         ));
     }
@@ -55,13 +57,13 @@ pub(crate) fn find(from: &mut impl Read, length: u64) -> Result<Place, Problem> 
 
 /// The text of the header, and how many bytes come before the data.
 fn read_header(from: &mut impl Read, length: u64) -> Result<(Vec<u8>, u64), Problem> {
-    let cut = || Problem::new("its .npy header is cut off", "the file was cut off: write it again");
+    let cut = || Problem::new("has a .npy header that is cut off", "the file was cut off: write it again");
     let mut left = length;
     let mut next = |bytes: u64| {
         left = left.checked_sub(bytes).ok_or_else(cut)?;
         Ok::<_, Problem>(read_exactly(from, bytes as usize)?)
     };
-    let foreign = || Problem::new("this is not a .npy file", AGAIN);
+    let foreign = || Problem::new("is not a .npy file", AGAIN);
     if next(MAGIC.len() as u64).map_err(|_| foreign())? != MAGIC {
         return Err(foreign());
     }
@@ -69,14 +71,14 @@ fn read_header(from: &mut impl Read, length: u64) -> Result<(Vec<u8>, u64), Prob
         1 => 2,
         2 | 3 => 4,
         version => {
-            return Err(Problem::new(format!("its .npy version is {version}, not 1 to 3"), AGAIN));
+            return Err(Problem::new(format!("has .npy version {version}, not 1 to 3"), AGAIN));
         }
     };
     // Little-endian.
     let bytes = next(width)?.iter().rev().fold(0, |sum, &byte| (sum << 8) | u64::from(byte));
     if bytes > HEADER_BYTES {
         let message =
-            format!("its .npy header would have {bytes} bytes, but at most {HEADER_BYTES} are read");
+            format!("would have a .npy header of {bytes} bytes, but at most {HEADER_BYTES} are read");
         return Err(Problem::new(message, AGAIN));
     }
     let header = next(bytes)?;
@@ -260,8 +262,8 @@ mod tests {
             (header("<f8", "False", "(1, 1)"), "<f8"),
             (header("<f4", "True", "(2, 2)"), "Fortran"),
             (header("<f4", "False", "(4,)"), "two dimensions"),
-            (header("<f4", "False", "(1, 2)"), "8 bytes, but it has 4"),
-            (header("<f4", "False", "(18446744073709551615, 18446744073709551615)"), "but it has 4"),
+            (header("<f4", "False", "(1, 2)"), "has 4 bytes of data, but 1 x 2 elements are 8 bytes"),
+            (header("<f4", "False", "(18446744073709551615, 18446744073709551615)"), "has 4 bytes of data"),
             (header("<f4", "False", "(18446744073709551616, 1)"), "understood"),
             (header("<f4", "False", "(-1, 1)"), "understood"),
             (header("<f4", "Maybe", "(1, 1)"), "understood"),
@@ -281,7 +283,7 @@ mod tests {
             (b"\x93NUMPY\x01", "cut off"),
             (b"\x93NUMPY\x01\x00\xff\xff{", "cut off"),
             (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "4294967295 bytes"),
-            (b"\x93NUMPY\x09\x00\x01\x00", "version is 9"),
+            (b"\x93NUMPY\x09\x00\x01\x00", "version 9"),
             (b"PK\x03\x04", "not a .npy"),
         ] {
             let problem = parse(bytes).unwrap_err().message;

@@ -35,15 +35,15 @@ pub(crate) fn find(
         Dtype::F16 => DType::F16,
         other => {
             return Err(Problem::new(
-                format!("tensor '{name}' holds {other:?}, not BF16 or F16"),
+                format!("holds tensor '{name}' as {other:?}, not BF16 or F16"),
                 "convert it first, or store f32 as .npy, which is rounded to --dtype",
             ));
         }
     };
     let &[rows, cols] = &info.shape[..] else {
         return Err(Problem::new(
-            format!("tensor '{name}' has shape {:?}, not two dimensions", info.shape),
-            "store it as a matrix",
+            format!("holds tensor '{name}' of shape {:?}, not two dimensions", info.shape),
+            "reshape it to [rows, columns]",
         ));
     };
     let start = start + info.data_offsets.0 as u64;
@@ -52,7 +52,7 @@ pub(crate) fn find(
 
 fn broken(why: impl fmt::Display) -> Problem {
     Problem::new(
-        format!("this is not a whole .safetensors file: {why}"),
+        format!("is not a whole .safetensors file: {why}"),
         "the file was cut off or is of another kind: write it again",
     )
 }
@@ -124,23 +124,23 @@ fn choose<'a>(
     let names = || shown(|name, _| format!("'{name}'"));
     let get = |name: &str| tensors.get_key_value(name).map(|(name, info)| (*name, *info));
     if let Some(name) = name {
-        let missing = || Problem::new(format!("it has no tensor '{name}'"), format!("it has {}", names()));
+        let missing = || Problem::new(format!("has no tensor '{name}'"), format!("it has {}", names()));
         return get(name).ok_or_else(missing);
     }
     let mut matrices = tensors.iter().filter(|(_, info)| info.shape.len() == 2);
     match (matrices.next(), matrices.next()) {
         (Some((name, info)), None) => Ok((*name, *info)),
-        (None, _) if tensors.is_empty() => Err(Problem::new("it holds no tensor", "store a matrix in it")),
+        (None, _) if tensors.is_empty() => Err(Problem::new("holds no tensor", "store a matrix in it")),
         (None, _) => {
             let shapes = shown(|name, info| format!("'{name}' of shape {:?}", info.shape));
             Err(Problem::new(
-                format!("it has no matrix (two dimensions), only {shapes}"),
-                "store a matrix in it",
+                format!("has no matrix (two dimensions), only {shapes}"),
+                "reshape one of them to [rows, columns]",
             ))
         }
         _ => get(expected).ok_or_else(|| {
             Problem::new(
-                format!("it has several matrices, none of which is called '{expected}': {}", names()),
+                format!("has several matrices, none of which is called '{expected}': {}", names()),
                 "say which one: FILE.safetensors:NAME",
             )
         }),

@@ -147,7 +147,8 @@ impl Run<'_, '_> {
         let mut stream = (0..program.streams.len()).find(|&s| unfinished(s))?;
         let (mut seen, mut chain) = (vec![usize::MAX; program.streams.len()], Vec::new());
         let mut names = Vec::new();
-        while seen[stream] == usize::MAX {
+        // Longer chains than this nobody reads, and each step looks through all tasks.
+        while seen[stream] == usize::MAX && chain.len() < 64 {
             seen[stream] = names.len();
             let id = TaskId(self.places[stream].task);
             let name = program.task_name(id);
