@@ -13,7 +13,6 @@
 //! not in it; they are given when a program is loaded. A field that is left out has its usual value: one word, one
 //! block, no lag, all posts.
 
-mod check;
 mod lines;
 
 use crate::{Error, Limits, OpId, Program, Registry, StreamTasks, Task};

@@ -39,6 +39,7 @@ pub mod task;
 pub mod topology;
 pub mod transport;
 pub mod verify;
+mod well_formed;
 
 pub use args::{DeviceAbi, DeviceField, Field};
 pub use builder::{Label, Op, PostTo, ProgramBuilder, SignalRef, TaskRef, WaitFor, deal};

@@ -1,6 +1,6 @@
 //! Programs: tasks in order, per rank and lane, with the regions and signals that they use. Plain data.
 
-use crate::{Env, Error, Lane, OpId, Rank, Region, Registry, Signal, Spec, Stream, Task, TaskId};
+use crate::{Env, Error, Lane, Rank, Region, Registry, Signal, Spec, Stream, Task, TaskId};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
@@ -191,11 +191,6 @@ impl Program {
         }
         memory.tasks = self.tasks.len() as u64 * 128 / self.ranks.max(1) as u64;
         Ok(memory)
-    }
-
-    /// Index of a handler among [`Program::handlers`], for tests that change programs.
-    pub fn op(&self, name: &str) -> Option<OpId> {
-        self.handlers.iter().position(|h| h.name == name).map(|i| OpId(i as u16))
     }
 }
 

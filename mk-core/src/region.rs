@@ -99,6 +99,12 @@ impl Region {
         Region { shared: true, ..self }
     }
 
+    /// Whether two programs that share a region of this name mean the same memory by it.
+    pub fn agrees(&self, other: &Region) -> bool {
+        let key = |r: &Region| (r.kind, r.io, r.dtype, r.depth);
+        key(self) == key(other) && self.shape == other.shape
+    }
+
     /// `[rows, cols]` on `rank`; `[0, 0]` for a rank outside the world.
     #[inline]
     pub fn extent(&self, rank: Rank) -> [u64; 2] {

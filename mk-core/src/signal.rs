@@ -41,3 +41,10 @@ pub struct Signal {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
 }
+
+impl Signal {
+    /// Whether two programs that share a signal of this name mean the same words by it.
+    pub fn agrees(&self, other: &Signal) -> bool {
+        (self.kind, self.words) == (other.kind, other.words)
+    }
+}

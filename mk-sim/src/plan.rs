@@ -196,7 +196,7 @@ impl Planner<'_> {
             Source::Unproved(p) => p.opcodes(self.registry)?,
         };
         let program = source.program();
-        check_frame(program, self.registry)?;
+        program.well_formed(self.registry)?;
         let (words, ranks) = (program.words() as usize, program.ranks as usize);
         let set = program.signals.iter().any(|s| s.kind != SignalKind::Add);
         let mut plan = Plan {
@@ -345,43 +345,6 @@ fn cannot_run(program: &Program, id: Option<TaskId>, text: String) -> Error {
         "a program that the verifier proves",
         "verify the program: the verifier says what is wrong",
     )
-}
-
-/// What can be checked before any task is looked at. The verifier did it for a program that was proved.
-fn check_frame(program: &Program, registry: &Registry) -> Result<(), Error> {
-    let bad = |text: String| Err(cannot_run(program, None, text));
-    if program.ranks != registry.world().size() || program.lanes.len() != program.ranks as usize {
-        return bad(format!("is for {} ranks, but the world has {}", program.ranks, registry.world().size()));
-    }
-    if program.words().saturating_mul(program.ranks.into()) > 1 << 30 {
-        return bad(format!("has {} signal words on each rank", program.words()));
-    }
-    for r in &program.regions {
-        r.bytes()?;
-        if r.depth == 0 {
-            return bad(format!("has no copy of region '{}'", r.name));
-        }
-    }
-    let mut next = 0u64;
-    for s in &program.streams {
-        let lanes = program.lanes.get(s.rank.index()).copied().unwrap_or(0);
-        let known = match s.queue {
-            Queue::Lane(lane) => lane.0 < lanes,
-            Queue::Ticket => lanes > 0,
-        };
-        if !known || u64::from(s.first) != next {
-            return bad(format!("has a stream without a lane, or out of place: {s:?}"));
-        }
-        next += u64::from(s.len);
-    }
-    if next != program.tasks.len() as u64 {
-        return bad(format!("has {} tasks, of which its streams hold {next}", program.tasks.len()));
-    }
-    let ranks: Vec<_> = program.streams.iter().map(|s| s.rank).collect();
-    if !ranks.is_sorted() {
-        return bad("has streams that are not sorted by rank".into());
-    }
-    Ok(())
 }
 
 /// Words of one signal, and the clock that its waits and posts must name.

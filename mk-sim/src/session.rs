@@ -418,8 +418,7 @@ fn detect(
 fn check_shared(program: &Program, state: &State) -> Result<(), Error> {
     for r in program.regions.iter().filter(|r| r.shared) {
         let Some(other) = state.regions.get(&r.name) else { continue };
-        let key = |r: &Region| (r.kind, r.io, r.dtype, r.shape.clone(), r.depth);
-        if key(r) != key(&other.what) {
+        if !r.agrees(&other.what) {
             let show =
                 |r: &Region| format!("{:?} {:?} {} {:?}, {} copies", r.kind, r.io, r.dtype, r.shape, r.depth);
             return Err(disagree(
@@ -434,7 +433,7 @@ fn check_shared(program: &Program, state: &State) -> Result<(), Error> {
     }
     for s in program.shared_signals() {
         let Some(other) = state.signals.get(&s.name) else { continue };
-        if (s.kind, s.words) != (other.what.kind, other.what.words) {
+        if !s.agrees(&other.what) {
             let show = |s: &Signal| format!("{:?}, {} words", s.kind, s.words);
             return Err(disagree(
                 "signal",

@@ -1,6 +1,6 @@
 //! Running the command, and writing files that it reads, without any of its own code.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::process::Command;
 

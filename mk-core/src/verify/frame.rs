@@ -2,7 +2,7 @@
 
 use super::FindingKind as Kind;
 use super::report::{Findings, refuted};
-use crate::{Hardware, Limits, Program, Queue, Registry};
+use crate::{Hardware, Program, Queue, Registry};
 use std::collections::HashSet;
 
 /// Checks what a program says of itself as a whole.
@@ -13,50 +13,14 @@ pub(super) fn check_frame(
     findings: &mut Findings,
 ) {
     let mut bad = |kind, text: String| findings.push(refuted(kind, Vec::new(), text));
-    if p.ranks != registry.world().size() {
-        let text = format!("it is for {} ranks, but this world has {}", p.ranks, registry.world().size());
-        bad(Kind::Malformed, text);
+    if let Err(e) = p.well_formed(registry) {
+        bad(Kind::Malformed, e.to_string());
     }
-    if p.lanes.len() != p.ranks as usize {
-        bad(Kind::Malformed, format!("it gives lanes for {} of {} ranks", p.lanes.len(), p.ranks));
-    }
-    if p.words().saturating_mul(p.ranks as u64) > Limits::ALL_WORDS {
-        bad(Kind::Malformed, format!("its signals are {} words on each of {} ranks", p.words(), p.ranks));
-    }
-    let mut words: Vec<_> = p.signals.iter().filter(|s| s.words > 0).map(|s| (s.first, s.words)).collect();
-    words.sort_unstable();
-    if words.windows(2).any(|w| w[0].0 as u64 + w[0].1 as u64 > w[1].0 as u64) {
-        bad(Kind::Malformed, "two of its signals share a word".into());
-    }
-    for r in &p.regions {
-        if let Err(e) = crate::builder::check_region(r, p.ranks) {
-            bad(Kind::Malformed, e.to_string());
-        }
-        if r.shared && r.depth != 1 {
-            bad(
-                Kind::Malformed,
-                format!("region '{}' is shared and rotates: a shared region has one copy", r.name),
-            );
-        }
-    }
-    let mut next = 0u64;
-    for s in &p.streams {
-        let lanes = p.lanes.get(s.rank.index()).copied();
-        let lane_known = match s.queue {
-            Queue::Lane(lane) => lanes.is_some_and(|n| lane.0 < n),
-            Queue::Ticket => lanes.is_some_and(|n| n > 0),
-        };
-        if !lane_known || s.first as u64 != next {
-            bad(Kind::Malformed, format!("stream {s:?} has no lane, or does not follow the one before"));
-        }
-        next = s.first as u64 + s.len as u64;
-    }
-    if next != p.tasks.len() as u64 {
-        bad(Kind::Malformed, format!("its streams hold {next} tasks, but it has {}", p.tasks.len()));
-    }
-    let key = |s: &crate::StreamTasks| (s.rank, s.queue, s.stream);
-    if p.streams.windows(2).any(|w| key(&w[0]) >= key(&w[1])) {
-        bad(Kind::Malformed, "its streams are not sorted by rank, queue and kind, each once".into());
+    if let Some(r) = p.regions.iter().find(|r| r.shared && r.depth != 1) {
+        bad(
+            Kind::Malformed,
+            format!("region '{}' is shared and rotates: a shared region has one copy", r.name),
+        );
     }
     let tickets: HashSet<_> =
         p.streams.iter().filter(|s| s.queue == Queue::Ticket).map(|s| (s.rank, s.stream)).collect();

@@ -22,15 +22,13 @@ pub(super) struct Order<'f, 'p> {
     /// The program of the later access, and that of the earlier one (which may be the same).
     later: &'f Facts<'p>,
     earlier: &'f Facts<'p>,
-    /// For two programs: the later program's shared words in the earlier one.
-    map: Option<HashMap<u32, u32>>,
     search: Search<'f, 'p>,
 }
 
 impl<'f, 'p> Order<'f, 'p> {
     /// Order within the runs of one program.
     pub(super) fn within(facts: &'f Facts<'p>) -> Order<'f, 'p> {
-        Order { later: facts, earlier: facts, map: None, search: Search::new(facts, facts, None) }
+        Order { later: facts, earlier: facts, search: Search::new(facts, facts, None) }
     }
 
     /// Order of a run of `earlier` before a run of `later`; `map` gives the place of the later program's shared words
@@ -40,7 +38,7 @@ impl<'f, 'p> Order<'f, 'p> {
         later: &'f Facts<'p>,
         map: HashMap<u32, u32>,
     ) -> Order<'f, 'p> {
-        Order { later, earlier, map: Some(map.clone()), search: Search::new(earlier, later, Some(map)) }
+        Order { later, earlier, search: Search::new(earlier, later, Some(map)) }
     }
 
     /// Whether `a` (of the earlier program) happens before `b` (of the later one) where both touch `both`, when `b`'s
@@ -104,12 +102,12 @@ impl<'f, 'p> Order<'f, 'p> {
             let Some(from) = covered_from(p, a, blocks) else { continue };
             let (lo, hi) = (p.word + from, p.word + p.count(blocks));
             for w in tb.waits() {
-                if w.upto < w.total || w.lag() > epochs || (self.map.is_some() && w.lag() == 0) {
+                if w.upto < w.total || w.lag() > epochs || (self.search.map.is_some() && w.lag() == 0) {
                     continue;
                 }
                 let hit = |j: u32| {
                     let word = w.word + j * w.stride as u32;
-                    let word = self.map.as_ref().map_or(Some(word), |map| map.get(&word).copied());
+                    let word = self.search.map.as_ref().map_or(Some(word), |map| map.get(&word).copied());
                     word.is_some_and(|word| (lo..hi).contains(&word))
                 };
                 if (0..guarding(w, b, block)).any(hit) {

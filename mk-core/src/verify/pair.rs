@@ -6,7 +6,7 @@ use super::overlap::Overlap;
 use super::races::{too_irregular, word_alias};
 use super::report::{Findings, refuted, unproved};
 use super::{FindingKind as Kind, Proof, Verified};
-use crate::{Error, Program, Rank, Region, Signal};
+use crate::{Error, Program, Rank, Region};
 use std::collections::HashMap;
 
 /// Proves that two programs of one session, which may follow each other in any order, do not race on the regions that
@@ -59,8 +59,7 @@ fn shared_regions(p: &Program, q: &Program) -> Result<Vec<(usize, usize)>, Error
         let Some((j, b)) = q.regions.iter().enumerate().find(|(_, r)| r.shared && r.name == a.name) else {
             continue;
         };
-        let key = |r: &Region| (r.kind, r.io, r.dtype, r.shape.clone(), r.depth);
-        if key(a) != key(b) {
+        if !a.agrees(b) {
             return Err(Error::build(
                 format!(
                     "'{}' and '{}' share region '{}' but describe it differently",
@@ -79,8 +78,7 @@ fn shared_words(p: &Program, q: &Program) -> Result<HashMap<u32, u32>, Error> {
     let mut map = HashMap::new();
     for a in p.shared_signals() {
         let Some(b) = q.shared_signals().find(|b| b.name == a.name) else { continue };
-        let key = |s: &Signal| (s.kind, s.words);
-        if key(a) != key(b) {
+        if !a.agrees(b) {
             return Err(Error::build(
                 format!(
                     "'{}' and '{}' share signal '{}' but describe it differently",

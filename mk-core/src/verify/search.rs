@@ -124,7 +124,7 @@ pub(super) struct Search<'f, 'p> {
     later: &'f Facts<'p>,
     earlier: &'f Facts<'p>,
     /// For two programs: the later program's shared words in the earlier one.
-    map: Option<HashMap<u32, u32>>,
+    pub(super) map: Option<HashMap<u32, u32>>,
     /// Of the later program, and of the earlier one if it is another; built when first needed.
     posters: Option<(Posters, Option<Posters>)>,
     /// Waits of each rank of the earlier run; `left` holds their lag.

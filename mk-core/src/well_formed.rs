@@ -26,8 +26,26 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Er
 }
 
 impl Program {
+    /// Checks what the program says of itself as a whole, before anyone looks at its tasks: its world, names, sizes, signals
+    /// and streams. The verifier, the simulator and program files all begin with it.
+    ///
+    /// # Errors
+    /// What is out of range, there twice, out of order, or for another world.
+    pub fn well_formed(&self, registry: &Registry) -> Result<(), Error> {
+        let world = registry.world().size();
+        if self.ranks != world {
+            return Err(malformed(
+                "it is for another world",
+                format!("{} ranks", self.ranks),
+                format!("{world} ranks"),
+            ));
+        }
+        self.check_parts()?;
+        self.check_streams()
+    }
+
     /// Checks everything but streams and tasks.
-    pub(super) fn check_parts(&self) -> Result<(), Error> {
+    pub(crate) fn check_parts(&self) -> Result<(), Error> {
         if self.ranks == 0 || self.ranks as u64 > Limits::RANKS {
             let allowed = format!("1 to {} ranks", Limits::RANKS);
             return Err(malformed("no world of this size", format!("{} ranks", self.ranks), allowed));
@@ -62,6 +80,15 @@ impl Program {
             let given = format!("'{}' ends at word {}", last.2, last.1);
             return Err(malformed("too many signal words", given, format!("at most {}", Limits::WORDS)));
         }
+        let all = self.words().saturating_mul(self.ranks as u64);
+        if all > Limits::ALL_WORDS {
+            let given = format!("{} words on each of {} ranks", self.words(), self.ranks);
+            return Err(malformed(
+                "too many signal words",
+                given,
+                format!("at most {} in all", Limits::ALL_WORDS),
+            ));
+        }
         ranges.retain(|r| r.0 < r.1);
         if let Some(w) = ranges.windows(2).find(|w| w[1].0 < w[0].1) {
             let given = format!("'{}' and '{}'", w[0].2, w[1].2);
@@ -71,7 +98,7 @@ impl Program {
     }
 
     /// Checks streams and tasks; `opcodes` are those of [`Program::handlers`].
-    pub(super) fn check_tasks(&self, registry: &Registry, opcodes: &[u16]) -> Result<(), Error> {
+    pub(crate) fn check_tasks(&self, registry: &Registry, opcodes: &[u16]) -> Result<(), Error> {
         self.check_streams()?;
         for s in &self.streams {
             s.tasks().try_for_each(|id| self.check_task(id, s.stream, registry, opcodes))?;
@@ -94,7 +121,7 @@ impl Program {
             let lanes = self.lanes.get(s.rank.index()).copied().unwrap_or(0);
             let exists = match s.queue {
                 Queue::Lane(lane) => lane.0 < lanes,
-                Queue::Ticket => s.rank.index() < self.lanes.len(),
+                Queue::Ticket => lanes > 0,
             };
             if !exists {
                 return Err(malformed(
