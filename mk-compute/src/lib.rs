@@ -8,4 +8,4 @@ pub use handlers::{
     Add, AddArgs, Cast, CastArgs, Gemm, GemmArgs, PAGE_BYTES, Scale, ScaleArgs, Swiglu, SwigluArgs,
     block_rows, handlers,
 };
-pub use operators::{AllGatherGemm, Plan, shard};
+pub use operators::{AllGatherGemm, Choice, Gather, Limit, Plan, Prediction, Settings, shard};

@@ -4,5 +4,5 @@ mod all_gather_gemm;
 mod shard;
 mod slices;
 
-pub use all_gather_gemm::{AllGatherGemm, Plan};
+pub use all_gather_gemm::{AllGatherGemm, Choice, Gather, Limit, Plan, Prediction, Settings};
 pub use shard::shard;

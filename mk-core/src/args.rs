@@ -15,6 +15,8 @@ pub struct Field {
     pub offset: usize,
     /// Its size in bytes.
     pub bytes: usize,
+    /// Whether it names a region of the program.
+    pub is_region: bool,
 }
 
 /// A handler's arguments: plain data of at most [`Limits::ARG_BYTES`] bytes with the layout of a C struct.
@@ -35,6 +37,8 @@ pub trait DeviceAbi: Copy + PartialEq + Debug + Serialize + DeserializeOwned + S
 pub trait DeviceField: Copy {
     /// Its C name.
     const C_TYPE: &'static str;
+    /// Whether it names a region of the program.
+    const IS_REGION: bool = false;
     /// Writes it, little-endian.
     fn put(self, to: &mut [u8]);
     /// Reads it, little-endian.
@@ -61,9 +65,10 @@ macro_rules! number_field {
 number_field!(u16 => "u16", u32 => "u32", u64 => "u64", i32 => "i32", f32 => "float");
 
 macro_rules! id_field {
-    ($($t:ident),*) => {$(
+    ($($t:ident: $is_region:literal),*) => {$(
         impl DeviceField for $t {
             const C_TYPE: &'static str = "u16";
+            const IS_REGION: bool = $is_region;
             #[inline]
             fn put(self, to: &mut [u8]) {
                 self.0.put(to);
@@ -75,7 +80,7 @@ macro_rules! id_field {
         }
     )*};
 }
-id_field!(RegionId, Rank);
+id_field!(RegionId: true, Rank: false);
 
 /// Declares an argument struct with the layout of C, and derives [`DeviceAbi`] from its fields.
 ///
@@ -120,6 +125,7 @@ macro_rules! device_args {
                 c_type: <$t as $crate::DeviceField>::C_TYPE,
                 offset: core::mem::offset_of!($name, $field),
                 bytes: size_of::<$t>(),
+                is_region: <$t as $crate::DeviceField>::IS_REGION,
             }),*];
             #[inline]
             fn to_bytes(&self) -> [u8; $crate::Limits::ARG_BYTES] {

@@ -65,7 +65,7 @@ impl CopyArgs {
     /// Columns of one unit (the last may have fewer): the even share, rounded up to 16-byte rows.
     #[inline]
     pub fn unit_cols(&self) -> u64 {
-        (self.cols as u64).div_ceil(self.units.max(1) as u64).next_multiple_of(COLUMN_UNIT)
+        (self.cols as u64).div_ceil(self.units.max(1) as u64).max(1).next_multiple_of(COLUMN_UNIT)
     }
 }
 

@@ -163,11 +163,16 @@ impl Hardware {
         ]
     }
 
+    /// Time of a handler's tasks over the model's; for a transport's handler, that of its bytes on the link.
+    #[inline]
+    pub fn factor(&self, handler: &str) -> f64 {
+        if self.factors.is_empty() { 1.0 } else { self.factors.get(handler).copied().unwrap_or(1.0) }
+    }
+
     /// What a task with this spec costs when `lanes` lanes share the GPU.
     #[inline]
     pub fn time(&self, handler: &str, spec: &Spec, lanes: u32) -> Cost {
-        let factor =
-            if self.factors.is_empty() { 1.0 } else { self.factors.get(handler).copied().unwrap_or(1.0) };
+        let factor = self.factor(handler);
         let sms = self.sms.max(1) as f64;
         // GB/s is bytes/ns; TFLOP/s is 1000 flop/ns.
         let hbm = (self.hbm_gb_per_s / lanes.max(1) as f64).min(self.sm_gb_per_s);

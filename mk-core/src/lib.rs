@@ -11,6 +11,7 @@
 //! | [`topology`], [`hardware`], [`caps`], [`transport`] | what connects ranks, and what it costs |
 //! | [`region`], [`signal`], [`task`], [`program`], [`builder`], [`mod@file`] | programs |
 //! | [`args`], [`handler`], [`comm`], [`registry`] | what tasks do |
+//! | [`operator`], [`plans`] | what plans programs, and remembers them |
 //! | [`mod@verify`], [`session`] | proving and running |
 
 extern crate self as mk_core;
@@ -30,12 +31,15 @@ pub mod hardware;
 pub mod ids;
 mod launcher;
 pub mod limits;
+pub mod operator;
+pub mod plans;
 pub mod program;
 pub mod region;
 pub mod registry;
 pub mod session;
 pub mod signal;
 pub mod task;
+mod then;
 pub mod topology;
 pub mod transport;
 pub mod verify;
@@ -54,6 +58,8 @@ pub use handler::{
 pub use hardware::{Cost, Hardware};
 pub use ids::{Lane, Node, OpId, Rank, RegionId, TaskId};
 pub use limits::Limits;
+pub use operator::Operator;
+pub use plans::Plans;
 pub use program::{HandlerId, Memory, Program, Queue, StreamTasks};
 pub use region::{Io, Rect, Region, RegionKind, Shape};
 pub use registry::{Registry, RegistryBuilder, Route};

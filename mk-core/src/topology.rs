@@ -191,6 +191,15 @@ impl Topology {
         self.group_of[a.index()] == self.group_of[b.index()]
     }
 
+    /// The NVLink group of `rank`, numbered over all nodes from 0.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[inline]
+    pub fn group_of(&self, rank: Rank) -> u32 {
+        self.group_of[rank.index()]
+    }
+
     /// The NIC of `rank`, numbered over all nodes; `None` if its node has none.
     pub fn nic_of(&self, rank: Rank) -> Option<u32> {
         let node = self.node_of(rank).index();

@@ -43,7 +43,9 @@ pub struct Gemm;
 impl Gemm {
     /// Elements of K in one block: 128 bytes of a row, the width of the widest shared-memory swizzle.
     pub const BLOCK_K: u64 = 64;
-    /// Most rows of a tile: 64 for each of two math warpgroups.
+    /// Rows are multiplied in steps of this, whatever the tile has: one wgmma.
+    pub const ROW_STEP: u64 = 64;
+    /// Most rows of a tile: one step for each of two math warpgroups.
     pub const ROWS: u64 = 128;
     /// Most columns of a tile: the widest wgmma.
     pub const COLS: u64 = 256;
@@ -98,7 +100,7 @@ impl Handler for Gemm {
         spec.touch(env, access(a.b, rb, Mode::Read, Phase::Load, Walk::Rows(Gemm::BLOCK_K)))?;
         spec.touch(env, access(a.c, rc, Mode::Write, Phase::Store, Walk::Whole))?;
         // rows * cols * k < 2^16 * 2^38: no overflow.
-        spec.work.tensor_flops = 2 * rows * cols * a.k;
+        spec.work.tensor_flops = 2 * rows.next_multiple_of(Gemm::ROW_STEP) * cols * a.k;
         Ok(spec)
     }
 

@@ -7,7 +7,7 @@
 use super::facts::Facts;
 use super::order::{Answer, Poster};
 use crate::{PostAt, Rank, TaskId, Wait, WaitAt};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// A post, as the source of an order: these words of this rank stand for it, any of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,13 +141,15 @@ struct Frontier {
     seen: HashSet<Goal>,
     ended: HashSet<(Rank, u8)>,
     started: HashSet<Rank>,
-    open: Vec<Goal>,
+    open: VecDeque<Goal>,
+    /// Run boundaries that are still to be stepped over.
+    boundaries: VecDeque<(Rank, u8)>,
 }
 
 impl Frontier {
     fn add(&mut self, g: Goal) {
         if self.seen.insert(g) {
-            self.open.push(g);
+            self.open.push_back(g);
         }
     }
 }
@@ -308,12 +310,16 @@ impl<'f, 'p> Search<'f, 'p> {
         if f.open.iter().any(|g| self.is_source(g, until)) {
             return Ok((true, f));
         }
-        while let Some(goal) = f.open.pop() {
-            if self.is_source(&goal, until) || self.expand(&mut f, goal, until, &mut left)? {
-                return Ok((true, f));
+        loop {
+            // Nearest first: most orders are two or three posts long, while a run boundary leads to all waits of a rank.
+            while let Some(goal) = f.open.pop_front() {
+                if self.is_source(&goal, until) || self.expand(&mut f, goal, until, &mut left)? {
+                    return Ok((true, f));
+                }
             }
+            let Some((rank, left)) = f.boundaries.pop_front() else { return Ok((false, f)) };
+            self.step_over(&mut f, rank, left);
         }
-        Ok((false, f))
     }
 
     fn is_source(&self, goal: &Goal, until: Until<'_>) -> bool {
@@ -361,19 +367,24 @@ impl<'f, 'p> Search<'f, 'p> {
     }
 
     /// The run boundary: everything that `rank` executed in the run before. True if that is what is looked for.
-    fn boundary(&mut self, f: &mut Frontier, rank: Rank, left: u8, until: Until<'_>) -> bool {
+    fn boundary(&self, f: &mut Frontier, rank: Rank, left: u8, until: Until<'_>) -> bool {
         if until.rank == Some(rank) {
             return true;
         }
         if f.ended.insert((rank, left)) {
-            for g in &self.need_waits()[rank.index()] {
-                // `left` of these goals is their lag.
-                if let Some(left) = left.checked_sub(g.left) {
-                    f.add(Goal { left, ..*g });
-                }
-            }
+            f.boundaries.push_back((rank, left));
         }
         false
+    }
+
+    /// Adds all that a rank waited for in its earlier run.
+    fn step_over(&mut self, f: &mut Frontier, rank: Rank, left: u8) {
+        for g in &self.need_waits()[rank.index()] {
+            // `left` of these goals is their lag.
+            if let Some(left) = left.checked_sub(g.left) {
+                f.add(Goal { left, ..*g });
+            }
+        }
     }
 
     fn need_waits(&mut self) -> &[Vec<Goal>] {

@@ -1,9 +1,12 @@
-//! Who holds what: the shards of every rank, and the row blocks and column tiles that they are cut into.
+//! Who holds what, and how it travels: the shards of every rank, the row blocks and column tiles that they are cut into,
+//! and the relays of each island.
 
+use super::islands::Islands;
+use super::settings::{Gather, Plan, Settings};
 use super::{AllGatherGemm, TILE};
 use crate::operators::shard::{block_count, blocks};
 use crate::operators::slices::Slices;
-use mk_core::{Error, Limits};
+use mk_core::{Error, Limits, Rank, Registry};
 use std::ops::Range;
 
 /// Up to 128 rows of A, all of one rank.
@@ -19,9 +22,19 @@ pub(super) struct RowBlock {
     pub(super) local_row: u64,
 }
 
-/// The shards of every rank.
+/// Rows of another island that a relay takes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Relayed {
+    pub(super) source: u32,
+    /// Row blocks that the relay takes in before those of this source.
+    pub(super) first: u64,
+}
+
+/// The shards of every rank, and their ways. A rank is its place among those that take part.
 pub(super) struct Layout {
+    /// Ranks that take part.
     pub(super) world: u32,
+    ranks: Vec<Rank>,
     /// Rows of A, by rank.
     pub(super) rows: Vec<Range<u64>>,
     /// Columns of B and C, by rank.
@@ -30,17 +43,20 @@ pub(super) struct Layout {
     pub(super) first_block: Vec<u64>,
     /// Row blocks of the rank that has most.
     pub(super) most_blocks: u64,
-    /// How a row block travels.
-    pub(super) slices: Slices,
-    /// Row blocks that are pushed, counted once for each peer.
-    pub(super) pushes: u128,
-    /// Tiles of all ranks.
-    tiles: u128,
+    pub(super) islands: Islands,
+    /// Ranks that have columns, by island; none where A has no columns.
+    takers: Vec<u32>,
+    /// What each rank takes in for its island, in the order in which it arrives; made by [`Layout::relays`].
+    relayed: Vec<Vec<Relayed>>,
+    /// Place in `relayed` of what comes from each distance.
+    from_distance: Vec<Vec<u32>>,
 }
 
 impl Layout {
     /// The layout of an operator whose sizes were checked.
-    pub(super) fn new(op: &AllGatherGemm, world: u32) -> Layout {
+    pub(super) fn new(op: &AllGatherGemm, registry: &Registry) -> Layout {
+        let ranks = op.members(registry);
+        let world = ranks.len() as u32;
         let rows: Vec<_> = (0..world).map(|r| op.rows(world, r)).collect();
         let cols: Vec<_> = (0..world).map(|r| op.cols(world, r)).collect();
         let row_blocks = |rows: &Range<u64>| block_count(rows, TILE[0]);
@@ -51,36 +67,129 @@ impl Layout {
             first_block.push(next);
         }
         let most_blocks = rows.iter().map(row_blocks).max().unwrap_or(0);
-        let col_tiles: u128 = cols.iter().map(|c| u128::from(block_count(c, TILE[1]))).sum();
-        let takers = cols.iter().filter(|c| !c.is_empty()).count() as u128;
-        let to_peers =
-            |r: usize| u128::from(row_blocks(&rows[r])) * (takers - u128::from(!cols[r].is_empty()));
-        let pushes = if op.k == 0 { 0 } else { (0..world as usize).map(to_peers).sum() };
-        let slices = Slices::new(op.k as u32, op.slices);
-        let tiles = u128::from(next) * col_tiles;
-        Layout { world, rows, cols, first_block, most_blocks, slices, pushes, tiles }
+        let islands = Islands::new(registry, &ranks);
+        let mut takers = vec![0; islands.count() as usize];
+        for (r, _) in cols.iter().enumerate().filter(|(_, c)| op.k > 0 && !c.is_empty()) {
+            takers[islands.of(r as u32) as usize] += 1;
+        }
+        let (relayed, from_distance) = (Vec::new(), Vec::new());
+        Layout { world, ranks, rows, cols, first_block, most_blocks, islands, takers, relayed, from_distance }
     }
 
-    /// Signal words of one rank: an arrival for each slice of each row block, a credit for each peer and row block.
-    fn words(&self) -> u128 {
-        let row_blocks = self.first_block[self.world as usize];
-        u128::from(row_blocks) * u128::from(self.slices.count)
-            + u128::from(self.most_blocks) * u128::from(self.world)
+    /// The rank in this place.
+    pub(super) fn rank(&self, place: u32) -> Rank {
+        self.ranks[place as usize]
+    }
+
+    /// All ranks that take part, with their places.
+    pub(super) fn places(&self) -> impl Iterator<Item = (Rank, usize)> + use<'_> {
+        self.ranks.iter().copied().zip(0..)
+    }
+
+    /// Row blocks of all ranks.
+    pub(super) fn row_block_count(&self) -> u64 {
+        self.first_block[self.world as usize]
+    }
+
+    /// Row blocks of `rank`.
+    pub(super) fn blocks_of(&self, rank: u32) -> u64 {
+        self.first_block[rank as usize + 1] - self.first_block[rank as usize]
+    }
+
+    /// Column tiles of `rank`.
+    pub(super) fn col_tile_count(&self, rank: u32) -> u64 {
+        block_count(&self.cols[rank as usize], TILE[1])
+    }
+
+    /// Whether `rank` multiplies rows of A at all.
+    pub(super) fn takes(&self, rank: u32) -> bool {
+        self.takers[self.islands.of(rank) as usize] > 0 && !self.cols[rank as usize].is_empty()
+    }
+
+    /// Whether an island needs the rows of others.
+    pub(super) fn island_takes(&self, island: u32) -> bool {
+        self.takers[island as usize] > 0
+    }
+
+    /// Whether `rank` multiplies rows of other ranks.
+    pub(super) fn takes_others(&self, rank: u32) -> bool {
+        self.takes(rank) && self.row_block_count() > self.blocks_of(rank)
+    }
+
+    /// Whether any row moves at all.
+    pub(super) fn exchanges(&self) -> bool {
+        (0..self.world).any(|r| self.takes_others(r))
+    }
+
+    /// Whether rows move from one island to another.
+    pub(super) fn crosses(&self) -> bool {
+        self.sends().next().is_some()
+    }
+
+    /// Pairs of ranks of which one sends to the other in another island.
+    pub(super) fn sends(&self) -> impl Iterator<Item = [u32; 2]> + use<'_> {
+        let sources = (0..self.world).filter(|&s| self.blocks_of(s) > 0);
+        sources.flat_map(move |s| {
+            let islands = self.islands.next(self.islands.of(s)).filter(|&i| self.island_takes(i));
+            islands.map(move |i| [s, self.islands.relay(s, i)])
+        })
+    }
+
+    /// Finds out who relays what. Only for a layout whose size was checked.
+    pub(super) fn relays(&mut self) {
+        for rank in 0..self.world {
+            let island = self.islands.of(rank);
+            let (mut relayed, mut starts, mut first) = (Vec::new(), Vec::new(), 0);
+            for from in self.islands.previous(island) {
+                starts.push(relayed.len() as u32);
+                if !self.island_takes(island) {
+                    continue;
+                }
+                for &source in self.islands.members(from) {
+                    if self.islands.relay(source, island) == rank {
+                        relayed.push(Relayed { source, first });
+                        first += self.blocks_of(source);
+                    }
+                }
+            }
+            self.relayed.push(relayed);
+            self.from_distance.push(starts);
+        }
+    }
+
+    /// What `rank` takes in for its island, in the order in which it arrives.
+    pub(super) fn relayed(&self, rank: u32) -> &[Relayed] {
+        &self.relayed[rank as usize]
+    }
+
+    /// Row blocks that `rank` takes in for its island.
+    pub(super) fn relayed_blocks(&self, rank: u32) -> u64 {
+        self.relayed(rank).last().map_or(0, |r| r.first + self.blocks_of(r.source))
+    }
+
+    /// The place of a source of another island among those that `relay` takes in.
+    pub(super) fn place_at(&self, relay: u32, source: u32) -> usize {
+        let (from, to, count) = (self.islands.of(source), self.islands.of(relay), self.islands.count());
+        let distance = (to + count - from) % count;
+        let start = self.from_distance[relay as usize][distance as usize - 1] as usize;
+        // Sources of one relay are neighbours, and there are few.
+        let found = self.relayed(relay)[start..].iter().position(|r| r.source == source);
+        start + found.expect("a relay takes in the sources that it is asked for")
     }
 
     /// Refuses what would only fail after hours of planning.
-    pub(super) fn check_size(&self) -> Result<(), Error> {
-        let tasks = self.tiles + self.pushes;
-        if tasks > u128::from(Limits::TASKS) {
+    pub(super) fn check_size(&self, plan: Plan) -> Result<(), Error> {
+        let (tiles, moves) = (self.tile_count(plan), self.move_count());
+        if tiles + moves > u128::from(Limits::TASKS) {
             return Err(Error::input(
                 "AllGather+GEMM of this size has too many tasks",
-                format!("{} tiles and {} pushes", self.tiles, self.pushes),
+                format!("{tiles} tiles and {moves} transfers"),
                 format!("at most {} tasks", Limits::TASKS),
                 "multiply the matrices in parts",
             ));
         }
-        let words = self.words() * u128::from(self.world);
-        if self.pushes > 0 && words > u128::from(Limits::ALL_WORDS) {
+        let words = self.words(plan) * u128::from(self.world);
+        if self.exchanges() && words > u128::from(Limits::ALL_WORDS) {
             return Err(Error::input(
                 "AllGather+GEMM of this size has too many signals",
                 format!("{words} words for {} ranks", self.world),
@@ -89,6 +198,45 @@ impl Layout {
             ));
         }
         Ok(())
+    }
+
+    /// Tiles of all ranks.
+    pub(super) fn tile_count(&self, plan: Plan) -> u128 {
+        let tiles = |r: u32| {
+            let rows = match plan {
+                Plan::Unfused => self.merged(r).map(|rows| block_count(&rows, TILE[0])).sum(),
+                Plan::Fused => self.row_block_count(),
+            };
+            u128::from(rows) * u128::from(self.col_tile_count(r))
+        };
+        (0..self.world).map(tiles).sum()
+    }
+
+    /// Transfers of row blocks.
+    pub(super) fn move_count(&self) -> u128 {
+        let all = self.row_block_count();
+        let takers = (0..self.world).filter(|&r| self.takes(r));
+        let inside: u128 = takers.map(|r| u128::from(all - self.blocks_of(r))).sum();
+        let islands = (0..self.islands.count()).filter(|&i| self.island_takes(i));
+        let between: u128 = islands
+            .map(|i| {
+                let own: u64 = self.islands.members(i).iter().map(|&r| self.blocks_of(r)).sum();
+                u128::from(all - own)
+            })
+            .sum();
+        inside + between
+    }
+
+    /// Signal words of one rank, at least: for each slice of what arrives, and for credit. [`ProgramBuilder`] counts exactly.
+    ///
+    /// [`ProgramBuilder`]: mk_core::ProgramBuilder
+    fn words(&self, plan: Plan) -> u128 {
+        let [all, most, largest] =
+            [self.row_block_count(), self.most_blocks, self.islands.largest()].map(u128::from);
+        match plan {
+            Plan::Fused => all + most * largest,
+            Plan::Unfused => u128::from(self.world),
+        }
     }
 
     /// The row blocks of `rank`, in order.
@@ -102,34 +250,32 @@ impl Layout {
         })
     }
 
+    /// All rows in three parts: those before the own ones of `rank`, the own ones, those after them.
+    pub(super) fn merged(&self, rank: u32) -> impl Iterator<Item = Range<u64>> + Clone + use<> {
+        let (own, end) = (self.rows[rank as usize].clone(), self.rows[self.world as usize - 1].end);
+        [own.clone(), 0..own.start, own.end..end].into_iter()
+    }
+
     /// The column tiles of `rank`, counted from its first column.
     pub(super) fn col_tiles(&self, rank: u32) -> impl Iterator<Item = Range<u64>> + Clone + use<> {
         let cols = &self.cols[rank as usize];
         blocks(0..cols.end - cols.start, TILE[1])
     }
 
-    /// The other ranks: the one after `rank` first.
-    pub(super) fn after(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
-        let world = self.world;
-        (1..world).map(move |d| (rank + d) % world)
+    /// The ranks of `rank`'s island that need its rows or what it relays: the one before it first, so that the peers of one
+    /// round differ.
+    pub(super) fn fed(&self, rank: u32) -> impl Iterator<Item = u32> + use<'_> {
+        self.islands.before(rank).filter(|&p| self.takes(p))
     }
 
-    /// The other ranks: the one before `rank` first.
-    pub(super) fn before(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
-        let world = self.world;
-        (1..world).map(move |d| (rank + world - d) % world)
+    /// Row blocks that `rank` gives to its neighbours by pushing.
+    pub(super) fn pushed_blocks(&self, rank: u32, gather: Gather) -> u64 {
+        let own = if gather == Gather::Push { self.blocks_of(rank) } else { 0 };
+        own + self.relayed_blocks(rank)
     }
+}
 
-    /// The other ranks whose rows `rank` multiplies; none if it has no columns.
-    pub(super) fn sources(&self, rank: u32) -> Vec<u32> {
-        let takes = self.takes_rows(rank);
-        self.after(rank).filter(|&s| takes && !self.rows[s as usize].is_empty()).collect()
-    }
-
-    /// Whether `rank` multiplies rows of other ranks.
-    pub(super) fn takes_rows(&self, rank: u32) -> bool {
-        let [all, own] = [self.world as usize, rank as usize].map(|r| self.first_block[r]);
-        let own = self.first_block[rank as usize + 1] - own;
-        !self.cols[rank as usize].is_empty() && all > own
-    }
+/// How a row block travels.
+pub(super) fn slices(op: &AllGatherGemm, settings: &Settings) -> Slices {
+    Slices::new(op.k as u32, settings.slices)
 }

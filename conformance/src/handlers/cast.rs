@@ -1,0 +1,63 @@
+//! `cast`.
+
+use super::compute::{Boards, Compute, Job};
+use super::elementwise::{self, FLOATS, at, sides};
+use crate::config::Config;
+use crate::context::Context;
+use crate::expect::Want;
+use crate::value::{any_bits, draw, values};
+use mk_compute::CastArgs;
+use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
+
+/// Another type of real numbers: to nearest, ties to even. Exact in every numerics, for that is what a cast is.
+pub(crate) struct Cast;
+
+impl Compute for Cast {
+    type Params = ();
+    const HANDLER: &'static str = "cast";
+
+    fn types(c: &mut Context) -> (Vec<DType>, DType) {
+        let (from, to) = (c.random.pick(&FLOATS), c.random.pick(&FLOATS));
+        c.note("a narrower type", to.bytes() < from.bytes());
+        c.note("a wider type", to.bytes() > from.bytes());
+        c.note("another type of the same size", to != from && to.bytes() == from.bytes());
+        (vec![from], to)
+    }
+
+    fn job(c: &mut Context, types: &(Vec<DType>, DType), boards: &mut Boards) -> Job<()> {
+        elementwise::job(c, types, boards, ())
+    }
+
+    fn task(
+        b: &mut ProgramBuilder,
+        (rank, queue, op, label): (Rank, Queue, Op, Label),
+        inputs: &[RegionId],
+        output: RegionId,
+        job: &Job<()>,
+    ) -> Result<TaskRef, Error> {
+        let ((src_row, src_col), (dst_row, dst_col)) = (at(job.inputs[0]), at(job.output));
+        let (rows, cols) = sides(job.output);
+        let (src, dst) = (inputs[0], output);
+        let args = CastArgs { src, dst, rows, cols, src_row, src_col, dst_row, dst_col };
+        b.task(rank, queue, op, label, &args)
+    }
+
+    fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor {
+        match c.choose("any bits", true, 2) {
+            true => any_bits(dtype, size, &mut c.random),
+            false => draw(c.config.numerics, dtype, size, 250, &mut c.random),
+        }
+    }
+
+    fn want(_: Config, (): (), inputs: &[Tensor], _: DType) -> Vec<Want> {
+        values(&inputs[0]).into_iter().map(Want::exactly).collect()
+    }
+
+    fn walk(job: &Job<()>, types: &(Vec<DType>, DType)) -> Walk {
+        elementwise::walk(job, types)
+    }
+
+    fn in_place(types: &(Vec<DType>, DType)) -> bool {
+        types.0[0] == types.1
+    }
+}

@@ -1,0 +1,63 @@
+//! `swiglu`.
+
+use super::compute::{Boards, Compute, Job};
+use super::elementwise::{self, FLOATS, at, sides};
+use crate::config::Config;
+use crate::context::Context;
+use crate::expect::Want;
+use crate::value::{draw, values};
+use mk_compute::SwigluArgs;
+use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
+
+/// The exponential, a sum, a quotient and a product in f32: a few units in its last place.
+const RELATIVE: f64 = 8.0 / (1 << 24) as f64;
+
+/// `gate * sigmoid(gate) * up`, in f32, rounded once.
+pub(crate) struct Swiglu;
+
+impl Compute for Swiglu {
+    type Params = ();
+    const HANDLER: &'static str = "swiglu";
+
+    fn types(c: &mut Context) -> (Vec<DType>, DType) {
+        let dtype = c.random.pick(&FLOATS);
+        (vec![dtype; 2], dtype)
+    }
+
+    fn job(c: &mut Context, types: &(Vec<DType>, DType), boards: &mut Boards) -> Job<()> {
+        elementwise::job(c, types, boards, ())
+    }
+
+    fn task(
+        b: &mut ProgramBuilder,
+        (rank, queue, op, label): (Rank, Queue, Op, Label),
+        inputs: &[RegionId],
+        output: RegionId,
+        job: &Job<()>,
+    ) -> Result<TaskRef, Error> {
+        let ((src_row, src_col), (dst_row, dst_col)) = (at(job.inputs[0]), at(job.output));
+        let (rows, cols) = sides(job.output);
+        let (gate, up, dst) = (inputs[0], inputs[1], output);
+        let args = SwigluArgs { gate, up, dst, rows, cols, src_row, src_col, dst_row, dst_col };
+        b.task(rank, queue, op, label, &args)
+    }
+
+    fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor {
+        // A gate of -40 leaves 4e-18 of itself, far above where f32 ends.
+        draw(c.config.numerics, dtype, size, 40, &mut c.random)
+    }
+
+    fn want(config: Config, (): (), inputs: &[Tensor], output: DType) -> Vec<Want> {
+        let pairs = values(&inputs[0]).into_iter().zip(values(&inputs[1]));
+        let gated = pairs.map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up);
+        gated.map(|x| elementwise::want(config, output, x, RELATIVE)).collect()
+    }
+
+    fn walk(job: &Job<()>, types: &(Vec<DType>, DType)) -> Walk {
+        elementwise::walk(job, types)
+    }
+
+    fn in_place(_: &(Vec<DType>, DType)) -> bool {
+        true
+    }
+}

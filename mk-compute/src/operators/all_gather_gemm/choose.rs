@@ -1,0 +1,162 @@
+//! Which plan is taken: all that are worth a thought are predicted, and of the fastest the simplest wins.
+
+use super::AllGatherGemm;
+use super::islands::{PULL, PUSH};
+use super::layout::{Layout, slices};
+use super::plan::words;
+use super::predict::{Prediction, predict};
+use super::settings::{Gather, Plan, Settings};
+use mk_core::{CommOp, Error, Rank, Registry};
+
+/// What the planner decided, and what else it looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The plan that is made.
+    pub settings: Settings,
+    /// What it is likely to take.
+    pub prediction: Prediction,
+    /// The best of each kind (fused or unfused, push or pull) that was looked at: the chosen one, then the others, the fastest
+    /// first.
+    pub alternatives: Vec<(Settings, Prediction)>,
+    /// Why it is this one, in words.
+    pub why: String,
+    /// Tiles and transfers that it has.
+    pub tasks: u128,
+    /// Signal words of all ranks together.
+    pub words: u128,
+}
+
+impl Choice {
+    /// How many times faster it is than the best unfused plan; `None` if the unfused plan was not to be looked at.
+    pub fn speed_up(&self) -> Option<f64> {
+        let unfused = self.alternatives.iter().find(|(s, _)| s.plan == Plan::Unfused)?;
+        (self.prediction.time_ns > 0.0).then(|| unfused.1.time_ns / self.prediction.time_ns)
+    }
+}
+
+/// Lanes that send through a NIC: enough that one sends while the others' messages are on their way.
+const NETWORK_LANES: u16 = 4;
+/// Predictions that differ by less are the same.
+const AS_FAST: f64 = 1.01;
+/// K slices that are looked at.
+const SLICES: [u16; 5] = [1, 2, 4, 8, 16];
+
+/// Predicts what is worth a thought, and takes the fastest; of those that are about as fast, the simplest.
+///
+/// # Errors
+/// Ranks that need each other and that no transport connects.
+pub(super) fn choose(op: &AllGatherGemm, layout: &Layout, registry: &Registry) -> Result<Choice, Error> {
+    let mut kinds: Vec<Vec<(Settings, Prediction)>> = Vec::new();
+    for settings in candidates(op, layout, registry) {
+        let prediction = predict(op, layout, &settings, registry)?;
+        let same = |k: &&mut Vec<(Settings, Prediction)>| {
+            let (s, _) = &k[0];
+            (s.plan, s.gather) == (settings.plan, settings.gather)
+        };
+        match kinds.iter_mut().find(same) {
+            Some(kind) => kind.push((settings, prediction)),
+            None => kinds.push(vec![(settings, prediction)]),
+        }
+    }
+    let mut best: Vec<(Settings, Prediction)> = kinds.iter().map(|kind| kind[simplest(kind)]).collect();
+    let chosen = best.remove(simplest(&best));
+    best.sort_by(|a, b| a.1.time_ns.total_cmp(&b.1.time_ns));
+    best.insert(0, chosen);
+    let (settings, prediction) = chosen;
+    let why = why(op, layout, &best);
+    let tasks = layout.tile_count(settings.plan) + layout.move_count();
+    let words = words(layout, &settings, slices(op, &settings));
+    Ok(Choice { settings, prediction, alternatives: best, why, tasks, words })
+}
+
+/// The first that is about as fast as the fastest: candidates are ordered from the simplest on, fused before unfused, push
+/// before pull, fewer slices and fewer lanes first.
+fn simplest(candidates: &[(Settings, Prediction)]) -> usize {
+    let fastest = candidates.iter().map(|(_, p)| p.time_ns).fold(f64::INFINITY, f64::min);
+    candidates.iter().position(|(_, p)| p.time_ns <= fastest * AS_FAST).unwrap_or(0)
+}
+
+/// Everything that was not asked for is varied.
+fn candidates(op: &AllGatherGemm, layout: &Layout, registry: &Registry) -> Vec<Settings> {
+    let lanes = op.lane_count();
+    let network_lanes = if layout.crosses() { NETWORK_LANES.min(lanes) } else { 0 };
+    let exchanges = layout.exchanges();
+    let plans = varied(op.plan, if exchanges { &[Plan::Fused, Plan::Unfused] } else { &[Plan::Fused] });
+    let pulls = exchanges && layout.islands.largest() > 1 && can_pull(layout, registry);
+    let gathers = varied(op.gather, if pulls { &[Gather::Push, Gather::Pull] } else { &[Gather::Push] });
+    let slices = varied(op.slices, if exchanges { &SLICES } else { &[1] });
+    let comm_lanes = match op.comm_lanes {
+        Some(most) => vec![most.min(lanes)],
+        None => comm_lanes(op, layout, registry, lanes),
+    };
+    let mut all = Vec::new();
+    for &plan in &plans {
+        for &gather in &gathers {
+            for &slices in &slices {
+                for &comm_lanes in &comm_lanes {
+                    all.push(Settings { plan, gather, lanes, comm_lanes, network_lanes, slices });
+                }
+            }
+        }
+    }
+    all
+}
+
+fn varied<T: Copy>(asked: Option<T>, all: &[T]) -> Vec<T> {
+    asked.map_or_else(|| all.to_vec(), |one| vec![one])
+}
+
+/// As many lanes as fill a port, half as many again, and all of them.
+fn comm_lanes(op: &AllGatherGemm, layout: &Layout, registry: &Registry, lanes: u16) -> Vec<u16> {
+    let pair = (0..layout.islands.count()).find_map(|i| pair(layout, i)).filter(|_| layout.exchanges());
+    let Some(route) = pair.and_then(|[a, b]| registry.route(a, b, PUSH).ok()) else { return vec![lanes] };
+    let fill = (route.link(&op.hardware).egress.gb_per_s / op.hardware.sm_copy_gb_per_s).ceil();
+    let some = |share: f64| ((fill * share).min(f64::from(lanes)) as u16).max(1);
+    let mut all = vec![some(1.0), some(1.5), lanes];
+    all.dedup();
+    all
+}
+
+/// Two neighbours of an island, if it has any.
+fn pair(layout: &Layout, island: u32) -> Option<[Rank; 2]> {
+    match *layout.islands.members(island) {
+        [a, b, ..] => Some([layout.rank(a), layout.rank(b)]),
+        _ => None,
+    }
+}
+
+/// Whether every neighbour can be read from.
+fn can_pull(layout: &Layout, registry: &Registry) -> bool {
+    let served = |[a, b]: [Rank; 2]| {
+        registry.route(a, b, PULL).is_ok_and(|route| {
+            [CommOp::Get, CommOp::Signal, CommOp::Wait].iter().all(|&op| route.handler(op).is_ok())
+        })
+    };
+    (0..layout.islands.count()).filter_map(|i| pair(layout, i)).all(served)
+}
+
+fn why(op: &AllGatherGemm, layout: &Layout, best: &[(Settings, Prediction)]) -> String {
+    let us = |ns: f64| format!("{:.1} us", ns / 1000.0);
+    let (settings, prediction) = &best[0];
+    if !layout.exchanges() {
+        return "no rank needs rows of another, so there is nothing to fuse".into();
+    }
+    let (limit, share) = prediction.limit();
+    let limited = format!("{limit} takes {:.0} % of it", 100.0 * share);
+    let Some((_, other)) = best.iter().find(|(s, _)| s.plan != settings.plan) else {
+        return format!("{} was asked for: {} predicted, {limited}", settings.plan, us(prediction.time_ns));
+    };
+    let against = format!("{} against {}", us(prediction.time_ns), us(other.time_ns));
+    match settings.plan {
+        Plan::Fused => format!(
+            "fused is faster, {against} unfused: tiles start before the last row is there, after {}; {limited}",
+            us(other.gathered_ns)
+        ),
+        Plan::Unfused => format!(
+            "unfused is faster, {against} fused: shards of {} rows make small tiles, which take {} instead of {}; {limited}",
+            op.m / u64::from(layout.world),
+            us(other.compute_ns),
+            us(prediction.compute_ns)
+        ),
+    }
+}

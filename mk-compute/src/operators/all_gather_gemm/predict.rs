@@ -1,0 +1,207 @@
+//! What a plan is likely to take: one rank's lanes, walked once, with the rows arriving as [`arrivals`](super::arrivals) says.
+
+use super::arrivals::{Arrivals, When};
+use super::layout::{Layout, slices};
+use super::settings::{Plan, Settings};
+use super::{AllGatherGemm, TILE};
+use crate::operators::shard::{block_count, blocks};
+use crate::{Gemm, GemmArgs};
+use mk_core::{Cost, Env, Error, Handler, Hardware, Rank, Region, RegionId, Registry, Shape};
+use std::fmt;
+
+/// What a plan is likely to take. Times are in nanoseconds, of the rank that takes longest.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prediction {
+    /// From the start of the run to the last byte of C.
+    pub time_ns: f64,
+    /// What its tiles would take if all rows were there at the start.
+    pub compute_ns: f64,
+    /// When the last row arrives.
+    pub gathered_ns: f64,
+    /// In which its busiest port inside its NVLink group is held.
+    pub nvlink_ns: f64,
+    /// In which its port to other groups is held.
+    pub network_ns: f64,
+}
+
+/// What most of the time goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Tensor cores, and the loads that feed them.
+    Compute,
+    /// Links inside an NVLink group.
+    Nvlink,
+    /// Links between NVLink groups.
+    Network,
+    /// None of them for even half of the time: latencies, and waiting for one another.
+    Latency,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Limit::Compute => "compute",
+            Limit::Nvlink => "NVLink",
+            Limit::Network => "the network",
+            Limit::Latency => "latency",
+        })
+    }
+}
+
+impl Prediction {
+    /// What most of the time goes to, and the share of the time in which it is at work.
+    pub fn limit(&self) -> (Limit, f64) {
+        let parts = [
+            (Limit::Compute, self.compute_ns),
+            (Limit::Nvlink, self.nvlink_ns),
+            (Limit::Network, self.network_ns),
+        ];
+        let most = parts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((Limit::Compute, 0.0));
+        let share = if self.time_ns > 0.0 { (most.1 / self.time_ns).min(1.0) } else { 0.0 };
+        if share < 0.5 && self.time_ns > 0.0 { (Limit::Latency, 1.0 - share) } else { (most.0, share) }
+    }
+
+    fn worse(self, other: Prediction) -> Prediction {
+        let max = |f: fn(&Prediction) -> f64| f(&self).max(f(&other));
+        Prediction {
+            time_ns: max(|p| p.time_ns),
+            compute_ns: max(|p| p.compute_ns),
+            gathered_ns: max(|p| p.gathered_ns),
+            nvlink_ns: max(|p| p.nvlink_ns),
+            network_ns: max(|p| p.network_ns),
+        }
+    }
+}
+
+/// What the plan with these settings is likely to take.
+///
+/// # Errors
+/// Ranks that need each other and that no transport connects.
+pub(super) fn predict(
+    op: &AllGatherGemm,
+    layout: &Layout,
+    settings: &Settings,
+    registry: &Registry,
+) -> Result<Prediction, Error> {
+    let arrivals = Arrivals::new(op, layout, settings, registry)?;
+    let tiles = Tiles::new(op, settings)?;
+    let mut worst = Prediction::default();
+    for rank in representatives(layout) {
+        worst = worst.worse(tiles.of(layout, &arrivals, rank));
+    }
+    Ok(worst)
+}
+
+/// Ranks whose shards, columns and ways differ most: the first, the last, and the first of the largest island.
+fn representatives(layout: &Layout) -> Vec<u32> {
+    let islands = &layout.islands;
+    let largest = (0..islands.count()).max_by_key(|&i| (islands.members(i).len(), std::cmp::Reverse(i)));
+    let widest = (0..layout.world).max_by_key(|&r| (layout.col_tile_count(r), std::cmp::Reverse(r)));
+    let mut ranks =
+        vec![0, layout.world - 1, widest.unwrap_or(0), largest.map_or(0, |i| islands.members(i)[0])];
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
+/// Tiles of a plan, and what they cost.
+struct Tiles<'a> {
+    hardware: &'a Hardware,
+    plan: Plan,
+    lanes: u16,
+    slices: u16,
+    /// Blocks of K.
+    blocks: f64,
+    /// Of tiles of full or partial rows and columns: by (rows, columns).
+    regions: [Region; 3],
+    k: u64,
+}
+
+/// What one lane is up to, in nanoseconds from the start.
+#[derive(Clone, Copy, Default)]
+struct Lane {
+    loaded: f64,
+    computed: f64,
+    stored: f64,
+}
+
+impl<'a> Tiles<'a> {
+    fn new(op: &'a AllGatherGemm, settings: &Settings) -> Result<Tiles<'a>, Error> {
+        let region = |name: &str, rows, cols| Region::heap(name, op.dtype, Shape::Uniform([rows, cols]));
+        Ok(Tiles {
+            hardware: &op.hardware,
+            plan: settings.plan,
+            lanes: settings.lanes,
+            slices: slices(op, settings).count,
+            blocks: op.k.div_ceil(Gemm::BLOCK_K).max(1) as f64,
+            regions: [region("a", op.m, op.k), region("b", op.k, op.n), region("c", op.m, op.n)],
+            k: op.k,
+        })
+    }
+
+    /// What a tile costs, by its handler's spec.
+    fn cost(&self, rows: u64, cols: u64) -> Cost {
+        let [a, b, c] = [RegionId(0), RegionId(1), RegionId(2)];
+        let (rows, cols) = (rows as u16, cols as u16);
+        let args = GemmArgs { a, b, c, rows, cols, a_row: 0, c_row: 0, col: 0, k: self.k };
+        let env = Env { regions: &self.regions, rank: Rank(0), ranks: 1 };
+        let spec = Handler::spec(&Gemm, &args, &env);
+        spec.map_or(Cost::default(), |spec| self.hardware.time(Gemm::NAME, &spec, self.lanes.into()))
+    }
+
+    fn of(&self, layout: &Layout, arrivals: &Arrivals<'_>, rank: u32) -> Prediction {
+        let rows = arrivals.at(rank);
+        let gathered = rows.iter().map(|(_, _, when)| when.last).fold(0.0, f64::max);
+        let (time, compute) = match self.plan {
+            Plan::Fused => {
+                let blocks = || rows.iter().map(|(_, b, when)| (b.rows.end - b.rows.start, *when));
+                let now = || blocks().map(|(rows, _)| (rows, When::default()));
+                (self.walk(layout, rank, blocks()), self.walk(layout, rank, now()))
+            }
+            Plan::Unfused => {
+                let merged = layout.merged(rank).flat_map(|part| blocks(part, TILE[0]));
+                let compute = self.walk(layout, rank, merged.map(|b| (b.end - b.start, When::default())));
+                // The rows' signals are joined, and the join is waited for.
+                (gathered + 2.0 * self.hardware.local_signal_ns + compute, compute)
+            }
+        };
+        let [nvlink_ns, network_ns] = arrivals.busy_ns(rank);
+        // A rank that has no tile is done when it has relayed the last row.
+        let time_ns = time.max(nvlink_ns).max(network_ns);
+        Prediction { time_ns, compute_ns: compute, gathered_ns: gathered, nvlink_ns, network_ns }
+    }
+
+    /// When the last tile is stored, if they are dealt to the lanes in this order.
+    fn walk(&self, layout: &Layout, rank: u32, blocks: impl Iterator<Item = (u64, When)>) -> f64 {
+        let mut lanes = vec![Lane::default(); self.lanes.into()];
+        let mut costs = std::collections::BTreeMap::new();
+        let (mut next, count) = (0, lanes.len());
+        let cols = &layout.cols[rank as usize];
+        let (width, tiles) = (cols.end - cols.start, block_count(cols, TILE[1]));
+        for (rows, when) in blocks {
+            for tile in 0..tiles {
+                let cols = TILE[1].min(width - tile * TILE[1]);
+                let cost = *costs.entry((rows, cols)).or_insert_with(|| self.cost(rows, cols));
+                self.step(&mut lanes[next % count], &cost, &when);
+                next += 1;
+            }
+        }
+        lanes.iter().map(|l| l.stored).fold(0.0, f64::max)
+    }
+
+    /// One more tile on a lane, which loads it while it multiplies the one before.
+    fn step(&self, lane: &mut Lane, cost: &Cost, when: &When) {
+        let mut loaded = lane.loaded + self.hardware.task_ns;
+        if when.last > loaded {
+            let part = cost.load_ns / f64::from(self.slices.max(1));
+            for i in 0..self.slices {
+                loaded = loaded.max(when.slice(i, self.slices)) + part;
+            }
+        } else {
+            loaded += cost.load_ns;
+        }
+        lane.computed = (lane.computed + cost.math_ns).max(loaded + cost.math_ns / self.blocks);
+        lane.stored = lane.stored.max(lane.computed) + cost.store_ns;
+        lane.loaded = loaded;
+    }
+}
