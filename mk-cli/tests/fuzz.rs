@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 3] =
-    [("npy", fuzz::npy), ("safetensors", fuzz::safetensors), ("faults_toml", fuzz::faults_toml)];
+const TARGETS: [Target; 4] = [
+    ("npy", fuzz::npy),
+    ("safetensors", fuzz::safetensors),
+    ("faults_toml", fuzz::faults_toml),
+    ("trace", fuzz::trace),
+];
 
 fn corpus(target: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);

@@ -20,6 +20,7 @@ fn help_of_every_command() {
         ("mk_run_ag_gemm", &["run", "ag-gemm", "--help"]),
         ("mk_plan_ag_gemm", &["plan", "ag-gemm", "-h"]),
         ("mk_verify", &["verify", "-h"]),
+        ("mk_trace", &["trace", "--help"]),
     ] {
         insta::assert_snapshot!(name, help(args));
     }

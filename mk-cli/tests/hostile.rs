@@ -192,12 +192,13 @@ fn hints_name_what_can_be_done() {
     fs::write(at("groups.toml"), groups).unwrap();
     let mut plan = SMALL;
     plan[0] = "plan";
-    for world in [["--nodes", "2"], ["--topology", &at("groups.toml")]] {
-        for command in [SMALL, plan] {
-            let done =
-                refused(&[&command[..], &world].concat(), &["inside one node", "--nodes 1", "--topology"]);
-            assert!(!done.err.contains("register"), "{}", done.err);
-        }
+    // Two NVLink groups of one node: no network connects them. The missing capability and the pair are named.
+    for command in [SMALL, plan] {
+        let world = ["--topology", &at("groups.toml")];
+        let words = ["PUT | SIGNAL", "rank 0", "rank 2", "nvlink group", "--topology"];
+        let done = refused(&[&command[..], &world].concat(), &words);
+        assert!(!done.err.contains("register"), "{}", done.err);
+        assert!(!done.err.contains("backend"), "nothing but the error: {done:?}");
     }
     let done = mk(&[&plan[..], &["--ranks", "3", "--out", &at("p.json")]].concat());
     assert_eq!(done.code, Some(0), "{done:?}");

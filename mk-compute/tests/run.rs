@@ -4,71 +4,110 @@
 
 mod common;
 
-use common::{assert_product, random};
-use mk_compute::{AllGatherGemm, Plan, handlers};
+use common::{assert_product, random, worlds};
+use mk_compute::{AllGatherGemm, Gather, Plan};
 use mk_core::*;
-use mk_nvlink::NvLink;
+use mk_rdma::Rdma;
 use mk_sim::Simulator;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
 const PLANS: [Plan; 2] = [Plan::Fused, Plan::Unfused];
+const GATHERS: [Gather; 2] = [Gather::Push, Gather::Pull];
 const DTYPES: [DType; 2] = [DType::Bf16, DType::F16];
 
 /// How an operator is run: everything here must leave the result as it is.
 #[derive(Clone, Copy, Debug)]
 struct How {
+    nodes: u32,
     world: u32,
+    ordered: bool,
     plan: Plan,
+    gather: Gather,
     lanes: u16,
     slices: u16,
     schedule_seed: u64,
 }
 
-const HOW: How = How { world: 3, plan: Plan::Fused, lanes: 4, slices: 4, schedule_seed: 1 };
+const HOW: How = How {
+    nodes: 1,
+    world: 3,
+    ordered: true,
+    plan: Plan::Fused,
+    gather: Gather::Push,
+    lanes: 4,
+    slices: 4,
+    schedule_seed: 1,
+};
+
+impl How {
+    fn registry(&self) -> Registry {
+        let network = if self.ordered { Rdma::ordered() } else { Rdma::unordered() };
+        worlds::nodes_on(self.nodes.into(), self.world.into(), network)
+    }
+
+    fn op(&self, [m, n, k]: [u64; 3], dtype: DType) -> AllGatherGemm {
+        let op = AllGatherGemm::new(m, n, k, dtype).plan_kind(self.plan).gather(self.gather);
+        op.lanes(self.lanes).slices(self.slices)
+    }
+}
 
 /// A world of simulated GPUs with a proved program.
 struct Runner {
     op: AllGatherGemm,
-    how: How,
+    members: Vec<Rank>,
     program: Verified,
     gpus: Simulator,
 }
 
 impl Runner {
-    fn new([m, n, k]: [u64; 3], dtype: DType, how: How) -> Runner {
-        let registry = Registry::builder()
-            .transport(NvLink::new())
-            .handlers(handlers())
-            .build(&World::local(how.world.into()).unwrap())
-            .unwrap();
-        let op = AllGatherGemm::new(m, n, k, dtype).plan_kind(how.plan).lanes(how.lanes).slices(how.slices);
-        let program = op.plan(&registry).unwrap().verify(&registry, &Hardware::h200()).unwrap();
+    fn new(sizes: [u64; 3], dtype: DType, how: How) -> Runner {
+        let registry = how.registry();
         let gpus = Simulator::builder(&registry).schedule_seed(how.schedule_seed).build();
-        Runner { op, how, program, gpus }
+        let members = registry.topology().ranks().collect();
+        Runner::with(how.op(sizes, dtype), members, &registry, gpus)
     }
 
-    /// Cuts A and B into shards, runs one epoch and puts C together.
-    fn run(&mut self, a: &Tensor, b: &Tensor) -> Tensor {
-        let world = self.how.world;
-        let mut bindings = Bindings::new();
-        for r in 0..world {
-            let (rows, cols) = (self.op.rows(world, r), self.op.cols(world, r));
-            let rank = Rank(r as u16);
-            bindings.set(rank, AllGatherGemm::A, a.slice(rows.start, rows.end - rows.start, 0, a.cols));
-            bindings.set(rank, AllGatherGemm::B, b.slice(0, b.rows, cols.start, cols.end - cols.start));
-        }
-        let out = self.gpus.run(&self.program, &bindings).unwrap_or_else(|e| panic!("{:?}: {e}", self.how));
-        // What no rank gives back stays NaN.
-        let mut c = Tensor::zeros(a.dtype, a.rows, b.cols);
-        c.bytes.fill(0xff);
-        for r in 0..world {
-            let part =
-                out.get(Rank(r as u16), AllGatherGemm::C).expect("every rank gives its columns of C back");
-            c.paste(0, self.op.cols(world, r).start, part);
-        }
-        c
+    fn with(op: AllGatherGemm, members: Vec<Rank>, registry: &Registry, gpus: Simulator) -> Runner {
+        let program = op.plan(registry).unwrap().verify(registry, &Hardware::h200()).unwrap();
+        Runner { op, members, program, gpus }
     }
+
+    /// Runs one epoch for each A and B, back to back, each rank at its own pace.
+    fn run_epochs(&mut self, inputs: &[(Tensor, Tensor)]) -> Vec<Tensor> {
+        let bindings: Vec<Bindings> =
+            inputs.iter().map(|(a, b)| bindings(&self.op, &self.members, a, b)).collect();
+        let all =
+            self.gpus.run_epochs(&self.program, &bindings).unwrap_or_else(|e| panic!("{:?}: {e}", self.op));
+        all.iter().zip(inputs).map(|(out, (a, b))| gathered(&self.op, &self.members, out, a, b)).collect()
+    }
+
+    fn run(&mut self, a: &Tensor, b: &Tensor) -> Tensor {
+        self.run_epochs(&[(a.clone(), b.clone())]).remove(0)
+    }
+}
+
+/// Cuts A and B into shards.
+fn bindings(op: &AllGatherGemm, members: &[Rank], a: &Tensor, b: &Tensor) -> Bindings {
+    let (mut bindings, world) = (Bindings::new(), members.len() as u32);
+    for (place, &rank) in (0..).zip(members) {
+        let (rows, cols) = (op.rows(world, place), op.cols(world, place));
+        bindings.set(rank, AllGatherGemm::A, a.slice(rows.start, rows.end - rows.start, 0, a.cols));
+        bindings.set(rank, AllGatherGemm::B, b.slice(0, b.rows, cols.start, cols.end - cols.start));
+    }
+    bindings
+}
+
+/// Puts C together.
+fn gathered(op: &AllGatherGemm, members: &[Rank], out: &Bindings, a: &Tensor, b: &Tensor) -> Tensor {
+    // What no rank gives back stays NaN.
+    let mut c = Tensor::zeros(a.dtype, a.rows, b.cols);
+    c.bytes.fill(0xff);
+    for (place, &rank) in (0..).zip(members) {
+        let part = out.get(rank, AllGatherGemm::C).expect("every rank gives its columns of C back");
+        c.paste(0, op.cols(members.len() as u32, place).start, part);
+    }
+    c
 }
 
 fn run(a: &Tensor, b: &Tensor, how: How) -> Tensor {
@@ -158,7 +197,7 @@ fn regress_flux_8_every_type_with_every_option() {
             for plan in PLANS {
                 for lanes in [1, 3, 132] {
                     for slices in [1, 5] {
-                        let how = How { world, plan, lanes, slices, schedule_seed: 9 };
+                        let how = How { world, plan, lanes, slices, schedule_seed: 9, ..HOW };
                         assert!(run(&a, &b, how).bytes == one.bytes, "{dtype} has other bits with {how:?}");
                     }
                 }
@@ -262,6 +301,140 @@ fn empty_matrices_give_empty_or_zero_results() {
     }
 }
 
+/// Two epochs, each with its own inputs, for a world of one rank: right against f64, and what all others are compared with.
+fn reference_epochs([m, n, k]: [u64; 3]) -> (Vec<(Tensor, Tensor)>, Vec<Tensor>) {
+    let inputs: Vec<_> =
+        (0..2).map(|e| (random(DType::Bf16, e, 0, m, k), random(DType::Bf16, e, 1, k, n))).collect();
+    let one = Runner::new([m, n, k], DType::Bf16, How { world: 1, ..HOW }).run_epochs(&inputs);
+    one.iter().zip(&inputs).for_each(|(c, (a, b))| assert_product(c, a, b));
+    assert_ne!(one[0], one[1]);
+    (inputs, one)
+}
+
+/// Ranks of several nodes give what one rank gives: both plans, both ways to gather, networks with and without order, two
+/// epochs back to back, several schedules.
+fn nodes_give_the_bits_of_one_rank(sizes: [u64; 3], worlds: &[(u32, u32)], lanes: u16) {
+    let (inputs, one) = reference_epochs(sizes);
+    let mut schedule_seed = 0;
+    for &(nodes, world) in worlds {
+        for (plan, gather) in PLANS.into_iter().flat_map(|p| GATHERS.map(|g| (p, g))) {
+            for ordered in [true, false] {
+                schedule_seed += 1;
+                let how = How { nodes, world, ordered, plan, gather, lanes, schedule_seed, ..HOW };
+                let all = Runner::new(sizes, DType::Bf16, how).run_epochs(&inputs);
+                assert!(all == one, "other bits with {how:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn few_ranks_on_several_nodes_give_the_bits_of_one() {
+    nodes_give_the_bits_of_one_rank([1100, 264, 192], &[(1, 5), (2, 2), (2, 6), (3, 6), (2, 8), (8, 8)], 5);
+}
+
+#[test]
+fn worlds_of_24_and_32_ranks_give_the_bits_of_one() {
+    nodes_give_the_bits_of_one_rank([32 * 130, 264, 64], &[(3, 24), (4, 32)], 9);
+}
+
+#[test]
+fn shards_smaller_than_the_world_give_the_bits_of_one() {
+    nodes_give_the_bits_of_one_rank([9, 40, 128], &[(3, 24), (4, 32)], 132);
+}
+
+#[test]
+fn uneven_nodes_give_the_bits_of_one() {
+    let sizes = [1100, 264, 192];
+    let (inputs, one) = reference_epochs(sizes);
+    for (toml, ordered) in [(worlds::UNEVEN, true), (worlds::UNEVEN, false), (worlds::GROUPS, true)] {
+        for (plan, gather) in PLANS.into_iter().flat_map(|p| GATHERS.map(|g| (p, g))) {
+            let network = if ordered { Rdma::ordered() } else { Rdma::unordered() };
+            let registry = worlds::described(toml, network);
+            for schedule_seed in [0, 1] {
+                let gpus = Simulator::builder(&registry).schedule_seed(schedule_seed).build();
+                let members = registry.topology().ranks().collect();
+                let op = How { plan, gather, ..HOW }.op(sizes, DType::Bf16);
+                let all = Runner::with(op, members, &registry, gpus).run_epochs(&inputs);
+                assert!(
+                    all == one,
+                    "other bits: {plan}, {gather}, ordered {ordered}, seed {schedule_seed}\n{toml}"
+                );
+            }
+        }
+    }
+}
+
+/// What the planner takes when nothing is asked for.
+#[test]
+fn the_chosen_plan_gives_the_bits_of_one() {
+    for sizes in [[16, 2056, 64], [1100, 264, 192]] {
+        let (inputs, one) = reference_epochs(sizes);
+        for (nodes, world) in [(1, 8), (2, 8), (3, 24)] {
+            let registry = How { nodes, world, ..HOW }.registry();
+            let [m, n, k] = sizes;
+            let members = registry.topology().ranks().collect();
+            let gpus = Simulator::builder(&registry).build();
+            let mut runner = Runner::with(AllGatherGemm::new(m, n, k, DType::Bf16), members, &registry, gpus);
+            assert!(runner.run_epochs(&inputs) == one, "other bits on {world} ranks, {sizes:?}");
+        }
+    }
+}
+
+/// Ranks of a world, in an order of their own, on all of its nodes.
+#[test]
+fn a_group_of_ranks_gives_the_bits_of_one() {
+    let sizes = [700, 264, 192];
+    let (inputs, one) = reference_epochs(sizes);
+    let registry = How { nodes: 3, world: 12, ..HOW }.registry();
+    for (plan, gather) in PLANS.into_iter().flat_map(|p| GATHERS.map(|g| (p, g))) {
+        let members: Vec<Rank> = [9, 2, 4, 11, 3, 0].map(Rank).into();
+        let op = How { plan, gather, ..HOW }.op(sizes, DType::Bf16).group(members.clone());
+        let gpus = Simulator::builder(&registry).schedule_seed(3).build();
+        let all = Runner::with(op, members, &registry, gpus).run_epochs(&inputs);
+        assert!(all == one, "other bits: {plan}, {gather}");
+    }
+}
+
+/// Two groups without a rank in common are two programs of one session, and may take turns.
+#[test]
+fn two_groups_run_in_one_session() {
+    let sizes = [700, 264, 192];
+    let (inputs, one) = reference_epochs(sizes);
+    let registry = How { nodes: 2, world: 8, ..HOW }.registry();
+    let groups: [Vec<Rank>; 2] = [[6, 0, 3].map(Rank).into(), [1, 7, 5, 4].map(Rank).into()];
+    let runners = groups.map(|members| {
+        let op = HOW.op(sizes, DType::Bf16).group(members.clone());
+        Runner::with(op, members, &registry, Simulator::builder(&registry).build())
+    });
+    let mut gpus = Simulator::builder(&registry).schedule_seed(7).build();
+    let turns = [(0, 0), (1, 1), (1, 0), (0, 1)];
+    let bound = turns.map(|(g, e)| bindings(&runners[g].op, &runners[g].members, &inputs[e].0, &inputs[e].1));
+    let runs: Vec<_> = turns.iter().zip(&bound).map(|(&(g, _), b)| (&runners[g].program, b)).collect();
+    let all = gpus.run_sequence(&runs).unwrap();
+    for ((g, e), out) in turns.into_iter().zip(&all) {
+        let (a, b) = &inputs[e];
+        assert!(gathered(&runners[g].op, &runners[g].members, out, a, b) == one[e], "group {g}, inputs {e}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn a_hundred_numbers_of_rows_are_right_in_any_world(
+        m in 0u64..=3000, n in 1u64..5, k in 1u64..13, world in 0usize..12, lanes in 1u16..20, slices in 1u16..8,
+        schedule_seed in 0u64..1000, fused: bool, push: bool, ordered: bool,
+    ) {
+        let (nodes, world) =
+            [(1, 1), (1, 2), (1, 3), (1, 5), (2, 6), (3, 6), (2, 8), (1, 8), (3, 24), (4, 32), (4, 4), (2, 10)][world];
+        let (plan, gather) = (if fused { Plan::Fused } else { Plan::Unfused }, if push { Gather::Push } else { Gather::Pull });
+        let (a, b) =
+            (random(DType::F16, schedule_seed, 0, m, 8 * k), random(DType::F16, schedule_seed, 1, 8 * k, 8 * n));
+        let how = How { nodes, world, ordered, plan, gather, lanes, slices, schedule_seed };
+        assert_product(&run(&a, &b, how), &a, &b);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
@@ -272,6 +445,6 @@ proptest! {
         let dtype = if half { DType::F16 } else { DType::Bf16 };
         let plan = if fused { Plan::Fused } else { Plan::Unfused };
         let (a, b) = (random(dtype, schedule_seed, 0, m, 8 * k), random(dtype, schedule_seed, 1, 8 * k, 8 * n));
-        assert_product(&run(&a, &b, How { world, plan, lanes, slices, schedule_seed }), &a, &b);
+        assert_product(&run(&a, &b, How { world, plan, lanes, slices, schedule_seed, ..HOW }), &a, &b);
     }
 }

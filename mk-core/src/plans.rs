@@ -81,3 +81,104 @@ impl Plans {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Io, Program, ProgramBuilder, Region, Shape, World};
+    use std::cell::Cell;
+    use std::fmt;
+    use std::rc::Rc;
+
+    /// Plans a program with one region of this many rows that nobody writes, or fails; and counts how often.
+    #[derive(Clone)]
+    struct Counted {
+        rows: u64,
+        /// What the region is for: an output that nobody writes is refuted.
+        io: Io,
+        planned: Rc<Cell<u32>>,
+    }
+
+    impl fmt::Debug for Counted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{} rows, {:?}", self.rows, self.io)
+        }
+    }
+
+    impl fmt::Display for Counted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("counted")
+        }
+    }
+
+    impl Operator for Counted {
+        fn plan(&self, registry: &Registry) -> Result<Program, Error> {
+            self.planned.set(self.planned.get() + 1);
+            let mut b = ProgramBuilder::new("counted", registry);
+            let region = Region::input("x", DType::F32, Shape::Uniform([self.rows, 1]));
+            b.region(Region { io: self.io, ..region })?;
+            b.finish()
+        }
+    }
+
+    fn plans(capacity: usize) -> (Plans, impl Fn(u64) -> Counted, Rc<Cell<u32>>) {
+        let registry = Registry::builder().build(&World::local(1).unwrap()).unwrap();
+        let planned = Rc::new(Cell::new(0));
+        let counter = planned.clone();
+        let operator = move |rows| Counted { rows, io: Io::Input, planned: counter.clone() };
+        (Plans::new(&registry, &Hardware::h200(), capacity), operator, planned)
+    }
+
+    fn rows(program: &Verified) -> u64 {
+        program.program().regions[0].extent(crate::Rank(0))[0]
+    }
+
+    #[test]
+    fn each_shape_is_planned_once() {
+        let (mut plans, operator, planned) = plans(8);
+        assert!(plans.is_empty());
+        for _ in 0..3 {
+            for shape in [1, 2, 3] {
+                assert_eq!(rows(&plans.get(&operator(shape)).unwrap()), shape);
+            }
+        }
+        assert_eq!((planned.get(), plans.len()), (3, 3));
+    }
+
+    #[test]
+    fn the_least_recently_used_is_forgotten() {
+        let (mut plans, operator, planned) = plans(2);
+        for shape in [1, 2, 1, 3] {
+            plans.get(&operator(shape)).unwrap();
+        }
+        assert_eq!((planned.get(), plans.len()), (3, 2));
+        // 1 was asked for after 2, so 2 had to go.
+        plans.get(&operator(1)).unwrap();
+        assert_eq!(planned.get(), 3);
+        plans.get(&operator(2)).unwrap();
+        assert_eq!((planned.get(), plans.len()), (4, 2));
+    }
+
+    #[test]
+    fn there_is_always_room_for_one() {
+        let (mut plans, operator, planned) = plans(0);
+        for shape in [1, 1, 2, 2] {
+            plans.get(&operator(shape)).unwrap();
+        }
+        assert_eq!((planned.get(), plans.len()), (2, 1));
+    }
+
+    #[test]
+    fn what_fails_is_not_kept_and_pushes_nothing_out() {
+        let (mut plans, operator, planned) = plans(1);
+        plans.get(&operator(1)).unwrap();
+        let cannot_be_planned = operator(u64::MAX);
+        let is_refuted = Counted { io: Io::Output, ..operator(1) };
+        for failing in [&cannot_be_planned, &is_refuted, &is_refuted] {
+            plans.get(failing).unwrap_err();
+        }
+        assert_eq!((planned.get(), plans.len()), (4, 1));
+        plans.get(&operator(1)).unwrap();
+        assert_eq!(planned.get(), 4);
+    }
+}

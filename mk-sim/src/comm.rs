@@ -26,7 +26,7 @@ impl Engine<'_> {
         }
         let (links, mut chance) = self.chance();
         let asked = from + chance.latency(links.all[leg.there as usize].latency);
-        let transfer = links.transfer(leg.back, asked, bytes, &mut chance);
+        let transfer = links.transfer(leg.back, asked, bytes, leg.weight, &mut chance);
         if transfer.failed {
             self.push(transfer.arrival, What::NicError, u, s, leg.access.rank.0.into());
             return None;
@@ -40,7 +40,7 @@ impl Engine<'_> {
             return Some(Landing { left: from, land: from, early: None });
         }
         let (links, mut chance) = self.chance();
-        let transfer = links.transfer(leg.there, from, bytes, &mut chance);
+        let transfer = links.transfer(leg.there, from, bytes, leg.weight, &mut chance);
         let link = &links.all[leg.there as usize];
         let acked = if link.ordered { 0 } else { transfer.arrival + chance.latency(link.latency) };
         if transfer.failed {

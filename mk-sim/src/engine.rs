@@ -5,6 +5,7 @@ use crate::checks::Log;
 use crate::data::Data;
 use crate::events::{Event, Queue, What};
 use crate::faults::Faults;
+use crate::hash::Map;
 use crate::links::{Chance, Links, NS};
 use crate::plan::{Plan, TaskInfo};
 use crate::posts::UnderWay;
@@ -15,7 +16,6 @@ use crate::trace::Trace;
 use crate::unit::{NEVER, Role, SLOTS, Slot, Unit};
 use crate::words::{Waiter, Words};
 use mk_core::{Bindings, Fault, Hardware, Rank, Reason, Task, TaskId};
-use std::collections::HashMap;
 
 /// What a session was built with, as the engine needs it.
 pub(crate) struct Setup<'a> {
@@ -99,7 +99,7 @@ pub(crate) struct Engine<'a> {
     /// Posts made in the run.
     pub(crate) made: u64,
     /// When the last signal to a word was acknowledged, on links without order.
-    pub(crate) last_ack: HashMap<usize, u64>,
+    pub(crate) last_ack: Map<usize, u64>,
     pub(crate) woken: Vec<Waiter>,
     /// Blocks of each slot that have landed ahead of an earlier one.
     pub(crate) ahead: Vec<Vec<u32>>,
@@ -148,7 +148,7 @@ impl<'a> Engine<'a> {
             posts: Vec::new(),
             free_posts: Vec::new(),
             made: 0,
-            last_ack: HashMap::new(),
+            last_ack: Map::default(),
             woken: Vec::new(),
             ahead: Vec::new(),
             watch: setup.bound,
@@ -566,6 +566,7 @@ impl<'a> Engine<'a> {
             links: self.links.report(),
             ordered_pairs: 0,
             unknown_pairs: 0,
+            search_steps: 0,
             findings: self.fault.iter().cloned().collect(),
         }
     }

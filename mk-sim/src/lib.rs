@@ -8,6 +8,7 @@ mod data;
 mod engine;
 mod events;
 mod faults;
+mod hash;
 mod link;
 mod links;
 mod memory;

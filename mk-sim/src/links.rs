@@ -1,10 +1,10 @@
 //! Links: latency, shared ports, order, and what faults do to a message.
 
 use crate::faults::Faults;
+use crate::hash::Map;
 use crate::random::Random;
 use crate::report::LinkReport;
 use mk_core::{Caps, Hardware, LinkModel, Rank, Registry, Route};
-use std::collections::HashMap;
 
 /// Picoseconds in a nanosecond. Times are integers, so that a sum does not depend on its order.
 pub(crate) const NS: f64 = 1000.0;
@@ -17,7 +17,33 @@ pub(crate) const LOCAL: u32 = u32::MAX;
 /// A place that traffic shares.
 struct Port {
     ps_per_byte: f64,
+    /// From when on nothing is booked.
     free: u64,
+    /// Before that: what is not booked, in order. A message books its way in when it leaves, so that one that leaves later may
+    /// be there first.
+    gaps: Vec<(u64, u64)>,
+}
+
+impl Port {
+    /// Books the first time from `from` on (`now` or later) in which `bytes` can pass: from when to when.
+    fn pass(&mut self, now: u64, from: u64, bytes: f64) -> (u64, u64) {
+        let took = (bytes * self.ps_per_byte) as u64;
+        self.gaps.retain(|gap| gap.1 > now);
+        let fits = |gap: &(u64, u64)| gap.0.max(from) + took <= gap.1;
+        if let Some(i) = self.gaps.iter().position(fits) {
+            let (begin, end) = self.gaps[i];
+            let start = begin.max(from);
+            let left = [(begin, start), (start + took, end)].into_iter().filter(|gap| gap.0 < gap.1);
+            self.gaps.splice(i..=i, left);
+            return (start, start + took);
+        }
+        let start = self.free.max(from);
+        if start > self.free {
+            self.gaps.push((self.free, start));
+        }
+        self.free = start + took;
+        (start, self.free)
+    }
 }
 
 /// One direction between two ranks over one transport.
@@ -32,8 +58,9 @@ pub(crate) struct Link {
     lane_ps_per_byte: f64,
     egress: u32,
     ingress: u32,
-    /// The last arrival, on a link that keeps order.
+    /// The last arrival, on a link that keeps order; and that of a signal.
     last: u64,
+    last_signal: u64,
     /// The last arrival of a signal that GPU atomics carry.
     last_atomic: u64,
     pub(crate) bytes: u64,
@@ -67,10 +94,10 @@ pub(crate) struct Links {
     hardware: Hardware,
     pub(crate) all: Vec<Link>,
     ports: Vec<Port>,
-    ids: HashMap<(usize, Rank, Rank), u32>,
-    port_ids: HashMap<(usize, u32), u32>,
+    ids: Map<(usize, Rank, Rank), u32>,
+    port_ids: Map<(usize, u32), u32>,
     /// By opcode + 1, or 0 for GPU atomics.
-    found: HashMap<(u32, Rank, Rank), Option<u32>>,
+    found: Map<(u32, Rank, Rank), Option<u32>>,
     /// The answer of the last question: tasks that follow each other often ask the same.
     recent: ((u32, Rank, Rank), Option<u32>),
 }
@@ -85,9 +112,9 @@ impl Links {
             hardware: hardware.clone(),
             all: Vec::new(),
             ports: Vec::new(),
-            ids: HashMap::new(),
-            port_ids: HashMap::new(),
-            found: HashMap::new(),
+            ids: Map::default(),
+            port_ids: Map::default(),
+            found: Map::default(),
             recent: ((u32::MAX, Rank(0), Rank(0)), None),
         }
     }
@@ -140,7 +167,7 @@ impl Links {
         let mut port = |p: mk_core::Port| {
             let ports = &mut self.ports;
             *self.port_ids.entry((transport, p.id)).or_insert_with(|| {
-                ports.push(Port { ps_per_byte: NS / p.gb_per_s, free: 0 });
+                ports.push(Port { ps_per_byte: NS / p.gb_per_s, free: 0, gaps: Vec::new() });
                 (ports.len() - 1) as u32
             })
         };
@@ -154,6 +181,7 @@ impl Links {
             egress: port(egress),
             ingress: port(ingress),
             last: 0,
+            last_signal: 0,
             last_atomic: 0,
             bytes: 0,
             busy: 0,
@@ -184,26 +212,30 @@ impl Links {
     pub(crate) fn restart(&mut self) {
         for port in &mut self.ports {
             port.free = 0;
+            port.gaps.clear();
         }
         for l in &mut self.all {
-            (l.last, l.last_atomic, l.bytes, l.busy, l.signals) = (0, 0, 0, 0, 0);
+            (l.last, l.last_signal, l.last_atomic, l.bytes, l.busy, l.signals) = (0, 0, 0, 0, 0, 0);
         }
     }
 
-    /// Sends `bytes` from `now` on. Both ports are held for as long as the bytes take to pass them.
-    pub(crate) fn transfer(&mut self, link: u32, now: u64, bytes: u64, chance: &mut Chance<'_>) -> Transfer {
-        let l = &mut self.all[link as usize];
-        let pass = |port: &mut Port, from: u64| {
-            let start = port.free.max(from);
-            port.free = start + (bytes as f64 * port.ps_per_byte) as u64;
-            (start, port.free)
-        };
-        let (start, out) = pass(&mut self.ports[l.egress as usize], now);
+    /// Sends `bytes` from `now` on. Both ports are held for as long as the bytes take to pass them: `weight` times what the
+    /// profile says of the ports.
+    pub(crate) fn transfer(
+        &mut self,
+        link: u32,
+        now: u64,
+        bytes: u64,
+        weight: f64,
+        chance: &mut Chance<'_>,
+    ) -> Transfer {
+        let (l, weighed) = (&mut self.all[link as usize], bytes as f64 * weight);
+        let (start, out) = self.ports[l.egress as usize].pass(now, now, weighed);
         let latency = chance.latency(l.latency);
         // A port that is both ways, as in a shared medium, is held once.
         let into = match l.egress == l.ingress {
             true => out + latency,
-            false => pass(&mut self.ports[l.ingress as usize], start + latency).1,
+            false => self.ports[l.ingress as usize].pass(now, start + latency, weighed).1,
         };
         let left = out.max(now + (bytes as f64 * l.lane_ps_per_byte) as u64);
         let mut arrival = into.max(left + latency) + chance.late(l);
@@ -240,10 +272,13 @@ impl Links {
         let l = &mut self.all[link as usize];
         l.signals += 1;
         let latency = if behind { 0 } else { chance.latency(l.latency) };
-        let mut arrival = now + latency + chance.late(l);
+        let late = chance.late(l);
+        let mut arrival = now + latency + late;
         if l.ordered {
-            arrival = arrival.max(l.last + 1);
-            l.last = arrival;
+            // What is still under way was sent behind the data that it follows, and comes later.
+            let after = if behind && late == 0 { l.last_signal } else { l.last };
+            arrival = arrival.max(after + 1);
+            (l.last, l.last_signal) = (l.last.max(arrival), arrival);
             return Sent { arrival, again: None };
         }
         let again = chance.random.chance(chance.faults.duplicate);
@@ -296,7 +331,10 @@ mod tests {
     fn link(ordered: bool) -> Links {
         let registry = Registry::builder().build(&mk_core::World::local(2).unwrap()).unwrap();
         let mut links = Links::new(&registry, &Hardware::h200());
-        links.ports = vec![Port { ps_per_byte: 1.0, free: 0 }, Port { ps_per_byte: 2.0, free: 0 }];
+        links.ports = vec![
+            Port { ps_per_byte: 1.0, free: 0, gaps: Vec::new() },
+            Port { ps_per_byte: 2.0, free: 0, gaps: Vec::new() },
+        ];
         links.all.push(Link {
             transport: "test",
             from: Rank(0),
@@ -307,6 +345,7 @@ mod tests {
             egress: 0,
             ingress: 1,
             last: 0,
+            last_signal: 0,
             last_atomic: 0,
             bytes: 0,
             busy: 0,
@@ -322,7 +361,7 @@ mod tests {
         let faults = Faults::from_toml(faults).unwrap();
         let mut chance = Chance { faults: &faults, random: &mut random, spread: 0.25 };
         let send = |i: u64| match i % 2 {
-            0 => links.transfer(0, i * 1000, 100, &mut chance).arrival,
+            0 => links.transfer(0, i * 1000, 100, 1.0, &mut chance).arrival,
             _ => links.signal(0, i * 1000, false, &mut chance).arrival,
         };
         (0..200).map(send).collect()
@@ -345,10 +384,10 @@ mod tests {
     fn a_transfer_takes_what_the_narrower_port_takes_and_one_latency() {
         let (mut links, mut random) = (link(true), Random::new(1));
         let mut chance = Chance { faults: &Faults::default(), random: &mut random, spread: 0.0 };
-        let first = links.transfer(0, 0, 1000, &mut chance);
+        let first = links.transfer(0, 0, 1000, 1.0, &mut chance);
         assert_eq!((first.left, first.arrival), (1000, 1_000_000 + 2000));
         // The second waits for both ports.
-        let second = links.transfer(0, 0, 1000, &mut chance);
+        let second = links.transfer(0, 0, 1000, 1.0, &mut chance);
         assert_eq!((second.left, second.arrival), (2000, 1_000_000 + 4000));
         assert_eq!(links.report()[0].bytes, 2000);
     }

@@ -37,6 +37,8 @@ pub(crate) struct Leg {
     pub(crate) there: u32,
     /// Back.
     pub(crate) back: u32,
+    /// Time that its bytes hold a port over the profile's.
+    pub(crate) weight: f64,
 }
 
 impl Leg {
@@ -324,7 +326,13 @@ impl Planner<'_> {
                 region.name, access.rank
             ));
         };
-        plan.legs.push(Leg { access: *access, element: region.dtype.bytes(), there, back });
+        // What a compute task takes is weighed as a whole.
+        let weight = if comm {
+            self.hardware.factor(self.registry.handlers()[info.opcode as usize].name())
+        } else {
+            1.0
+        };
+        plan.legs.push(Leg { access: *access, element: region.dtype.bytes(), there, back, weight });
         info.leg_count = info.leg_count.checked_add(1).ok_or("touches more than 255 rectangles")?;
         Ok(())
     }

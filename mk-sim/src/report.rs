@@ -58,6 +58,8 @@ pub struct Report {
     pub ordered_pairs: u64,
     /// Pairs of which it could not be told within the budget.
     pub unknown_pairs: u64,
+    /// Steps of the searches for orders that no single post tells: a measure of what the race detector costs.
+    pub search_steps: u64,
     /// What is wrong; the first is what the run returned.
     pub findings: Vec<Fault>,
 }

@@ -396,6 +396,7 @@ fn detect(
         let epoch = |j: &Job<'_>| races::Epoch { plan: j.plan, clocks: j.clocks, first_post: j.first_post };
         let outcome = races::check(plans, &jobs.iter().map(epoch).collect::<Vec<_>>(), log);
         (report.ordered_pairs, report.unknown_pairs) = (outcome.ordered, outcome.unknown);
+        report.search_steps = outcome.steps;
         report.findings.extend(outcome.faults);
     }
     if config.checks.unwritten {

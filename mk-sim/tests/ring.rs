@@ -180,10 +180,10 @@ fn incast(ranks: u64, rows: u64) -> u64 {
 
 #[test]
 fn transfers_share_the_ports_that_they_pass() {
-    // 64 MiB from each of 1 and 3 ranks, into an ingress of 350 GB/s.
+    // 64 MiB from each of 1 and 3 ranks, into an ingress of 350 GB/s, as fast as this handler's copies are on it.
     let rows = 1 << 20;
     let (one, three) = (incast(2, rows), incast(4, rows));
-    let alone = (rows * COLS * 4) as f64 / 350.0;
+    let alone = (rows * COLS * 4) as f64 / 350.0 * Hardware::h200().factor("nvlink.put");
     assert!((0.95..1.1).contains(&(one as f64 / alone)), "{one} ns instead of {alone}");
     assert!((2.9..3.1).contains(&(three as f64 / one as f64)), "{three} ns instead of 3 x {one}");
 }

@@ -1,7 +1,7 @@
 //! Add.
 
 use super::elementwise::{Rects, map2, same_type};
-use mk_core::{ArgError, DType, Env, Handler, RegionId, Spec, Step, Stream, Views, device_args};
+use mk_core::{ArgError, DType, Device, Env, Handler, RegionId, Spec, Step, Stream, Views, device_args};
 
 device_args! {
     /// Arguments of [`Add`].
@@ -48,6 +48,17 @@ impl Handler for Add {
             DType::I32 => add_integers(views),
             _ => map2(views, |x, y| x + y),
         }
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-compute/device/add.cuh",
+            source: include_str!("../../device/add.cuh"),
+            name: "mk::compute::Add",
+            pages: 2,
+            math_registers: 224,
+            min_arch: 90,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Cast.
 
 use super::elementwise::{FLOATS, Rects, map1, same_type};
-use mk_core::{ArgError, Env, Handler, RegionId, Spec, Step, Stream, Views, device_args};
+use mk_core::{ArgError, Device, Env, Handler, RegionId, Spec, Step, Stream, Views, device_args};
 
 device_args! {
     /// Arguments of [`Cast`].
@@ -45,5 +45,16 @@ impl Handler for Cast {
 
     fn model(&self, _: &CastArgs, _: Step, views: &mut Views<'_>) {
         map1(views, |x| x);
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-compute/device/cast.cuh",
+            source: include_str!("../../device/cast.cuh"),
+            name: "mk::compute::Cast",
+            pages: 2,
+            math_registers: 224,
+            min_arch: 90,
+        })
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::matmul::{Part, add_product};
 use mk_core::{
-    Access, ArgError, DType, Env, Handler, Mode, Phase, Proxy, Rect, RegionId, Spec, Step, Stream, Views,
-    Walk, device_args,
+    Access, ArgError, DType, Device, Env, Handler, Mode, Phase, Proxy, Rect, RegionId, Spec, Step, Stream,
+    Views, Walk, device_args,
 };
 
 device_args! {
@@ -116,5 +116,16 @@ impl Handler for Gemm {
             add_product(m, n, slice, a, b, &mut c);
         }
         views.store_f32(2, &c);
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-compute/device/gemm.cuh",
+            source: include_str!("../../device/gemm.cuh"),
+            name: "mk::compute::Gemm",
+            pages: 3,
+            math_registers: 224,
+            min_arch: 90,
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Scale.
 
 use super::elementwise::{FLOATS, Rects, map1, same_type};
-use mk_core::{ArgError, Env, Handler, RegionId, Spec, Step, Stream, Views, device_args};
+use mk_core::{ArgError, Device, Env, Handler, RegionId, Spec, Step, Stream, Views, device_args};
 
 device_args! {
     /// Arguments of [`Scale`].
@@ -45,5 +45,16 @@ impl Handler for Scale {
 
     fn model(&self, a: &ScaleArgs, _: Step, views: &mut Views<'_>) {
         map1(views, |x| x * a.factor);
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-compute/device/scale.cuh",
+            source: include_str!("../../device/scale.cuh"),
+            name: "mk::compute::Scale",
+            pages: 1,
+            math_registers: 224,
+            min_arch: 90,
+        })
     }
 }

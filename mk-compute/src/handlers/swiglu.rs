@@ -1,7 +1,7 @@
 //! SwiGLU.
 
 use super::elementwise::{FLOATS, Rects, map2, same_type};
-use mk_core::{ArgError, Env, Handler, RegionId, Spec, Step, Stream, Views, device_args};
+use mk_core::{ArgError, Device, Env, Handler, RegionId, Spec, Step, Stream, Views, device_args};
 
 device_args! {
     /// Arguments of [`Swiglu`].
@@ -52,5 +52,16 @@ impl Handler for Swiglu {
 
     fn model(&self, _: &SwigluArgs, _: Step, views: &mut Views<'_>) {
         map2(views, |gate, up| gate / (1.0 + (-gate).exp()) * up);
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-compute/device/swiglu.cuh",
+            source: include_str!("../../device/swiglu.cuh"),
+            name: "mk::compute::Swiglu",
+            pages: 2,
+            math_registers: 224,
+            min_arch: 90,
+        })
     }
 }

@@ -7,6 +7,7 @@ mod layout;
 mod plan;
 mod predict;
 mod settings;
+mod wire;
 
 pub use choose::Choice;
 pub use predict::{Limit, Prediction};
@@ -206,6 +207,18 @@ impl AllGatherGemm {
     pub fn choose(&self, registry: &Registry) -> Result<Choice, Error> {
         let layout = self.layout(registry)?;
         choose::choose(self, &layout, registry)
+    }
+
+    /// Tiles and transfers that its program has, about: what to look at before a plan of millions of them is made.
+    ///
+    /// # Errors
+    /// Illegal sizes, or more than [`Limits`] allow.
+    pub fn size(&self, registry: &Registry) -> Result<u128, Error> {
+        self.check()?;
+        self.check_group(registry.world().size())?;
+        let (layout, plan) = (Layout::new(self, registry), self.plan.unwrap_or(Plan::Fused));
+        layout.check_size(plan)?;
+        Ok(layout.tile_count(plan) + layout.move_count())
     }
 
     /// Plans the program for the registry's world, as [`choose`](AllGatherGemm::choose) decides.

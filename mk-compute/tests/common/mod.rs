@@ -1,6 +1,9 @@
 //! Runs one compute task on tensors, and draws data.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+pub mod inspect;
+pub mod worlds;
+
 use mk_core::*;
 use reference::Format;
 

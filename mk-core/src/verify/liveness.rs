@@ -175,7 +175,11 @@ impl Run<'_, '_> {
             chain.push(step);
             stream = next;
         }
-        let from = Some(seen[stream]).filter(|&s| s != usize::MAX).unwrap_or(0);
+        let circle = Some(seen[stream]).filter(|&s| s != usize::MAX);
+        if circle.is_some() {
+            chain.push("there the chain is closed".into());
+        }
+        let from = circle.unwrap_or(0);
         names.drain(..from.min(names.len()));
         let mut unique = Vec::new();
         for n in names {

@@ -116,7 +116,7 @@ impl Finding {
                 "break the chain: let one of its tasks start without waiting, or swap tasks in a stream"
             }
             FindingKind::Race => {
-                "let the second task wait for a post of the first; for the next epoch, for a credit (a wait with lag)"
+                "let the second task wait for the first (ProgramBuilder::edge); for the next epoch, let the writer wait for its readers (ProgramBuilder::credit)"
             }
             FindingKind::WrittenTwice => "let one task write each output element",
             FindingKind::Unwritten => "add the missing tiles",

@@ -166,7 +166,7 @@ impl Check<'_, '_> {
                     b,
                     both,
                     "both touch",
-                    "with no signal between them",
+                    "and neither waits for the other",
                 ));
                 return;
             }
@@ -179,10 +179,7 @@ impl Check<'_, '_> {
             Answer::Ordered => self.pairs += 1,
             Answer::Unknown => findings.push(self.unknown(second, first)),
             Answer::Unordered => {
-                let when = format!(
-                    "of epoch e and, a rank ahead, of epoch e + {depth}, with no credit between them"
-                );
-                findings.push(self.pair(Kind::Race, place, second, first, both, "both touch", &when));
+                findings.push(self.too_early(place, second, first, both, depth));
             }
         }
     }
@@ -205,6 +202,23 @@ impl Check<'_, '_> {
             names[0], names[1], place.region.name, place.rank
         );
         refuted(kind, names, detail)
+    }
+
+    /// What comes first in an epoch may begin the next one before what comes second has ended this one.
+    fn too_early(&self, place: Place<'_>, second: &Item, first: &Item, both: &Rect, depth: u32) -> Finding {
+        let p = self.facts.program;
+        let names = vec![p.task_name(second.task), p.task_name(first.task)];
+        let verb = |item: &Item| if item.mode == Mode::Read { "read" } else { "write" };
+        let detail = format!(
+            "{} of epoch e + {depth} may {} {both} of '{}' on {} while {} of epoch e still {}s it: no credit holds it back",
+            names[1],
+            verb(first),
+            place.region.name,
+            place.rank,
+            names[0],
+            verb(second),
+        );
+        refuted(Kind::Race, names, detail)
     }
 
     fn stale(&self, place: Place<'_>, item: &Item, fresh: u64) -> Finding {

@@ -54,6 +54,8 @@ pub(crate) struct PostLog {
     pub(crate) reads: u32,
     /// Blocks whose writes it covers.
     pub(crate) writes: u32,
+    /// Its place among all posts that arrived, from 1.
+    pub(crate) order: u32,
 }
 
 impl PostLog {
@@ -73,26 +75,36 @@ impl PostLog {
 pub(crate) struct Log {
     /// Every post of every epoch: epoch by epoch, task by task.
     pub(crate) posts: Vec<PostLog>,
+    /// Posts that have arrived. It stops at the largest number, where the order is no longer told: nothing relies on
+    /// two numbers being different.
+    arrivals: u32,
     /// Epochs one after the other: whether a task's writes have landed.
     written: Vec<u64>,
 }
 
 impl Log {
     pub(crate) fn new(posts: usize, tasks: usize) -> Log {
-        let none = PostLog { value: 0, reads: 0, writes: 0 };
-        Log { posts: vec![none; posts], written: vec![0; tasks.div_ceil(64)] }
+        let none = PostLog { value: 0, reads: 0, writes: 0, order: 0 };
+        Log { posts: vec![none; posts], arrivals: 0, written: vec![0; tasks.div_ceil(64)] }
     }
 
     /// A post leaves; it covers the reads and writes of that many blocks.
     #[inline]
     pub(crate) fn made(&mut self, post: usize, reads: u32, writes: u32) {
-        self.posts[post] = PostLog { value: UNDER_WAY, reads, writes };
+        self.posts[post] = PostLog { value: UNDER_WAY, reads, writes, order: 0 };
     }
 
     /// It arrives, and makes the word `value`.
     #[inline]
     pub(crate) fn arrived(&mut self, post: usize, value: u64) {
-        self.posts[post].value = value;
+        self.arrivals = self.arrivals.saturating_add(1);
+        let log = &mut self.posts[post];
+        (log.value, log.order) = (value, self.arrivals);
+    }
+
+    /// How many posts have arrived.
+    pub(crate) fn arrivals(&self) -> u32 {
+        self.arrivals
     }
 
     /// All of a task's writes have landed.

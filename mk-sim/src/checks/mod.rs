@@ -6,8 +6,10 @@ pub(crate) mod deadlock;
 mod join;
 mod log;
 pub(crate) mod output;
+mod past;
 pub(crate) mod posts;
 pub(crate) mod races;
+mod run;
 
 pub(crate) use log::{Item, Log};
 

@@ -1,113 +1,118 @@
 //! What a benchmark writes down: everything that is needed to measure it again.
 
-use serde::Serialize;
+use crate::error::Failure;
+use crate::input;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Version of the files: raised when a field changes its meaning.
 const SCHEMA: u32 = 1;
+/// Records are read whole; none that is worth keeping is larger.
+const BYTES: u64 = 1 << 20;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 
 /// A file of results.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Record {
     schema: u32,
-    name: String,
+    pub(super) name: String,
     date: String,
     commit: String,
     dirty: bool,
     hardware: Hardware,
-    versions: BTreeMap<&'static str, String>,
-    cases: Vec<Case>,
+    versions: BTreeMap<String, String>,
+    pub(super) cases: Vec<Case>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Hardware {
     cpu: String,
     cores: usize,
 }
 
 /// One thing that was measured.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) name: String,
-    params: Value,
-    unit: &'static str,
+    pub(super) params: Value,
+    pub(super) unit: String,
     pub(super) ours: Vec<f64>,
+    /// The same by other means, measured in the same run.
     baselines: BTreeMap<String, Vec<f64>>,
-    /// Ours over the baseline; `None` without one.
+    /// Ours over the best baseline; `None` without one.
     ratio_of_medians: Option<f64>,
+    /// For the ratio if there is one, else for the median.
     bar: Option<f64>,
     /// Whether more is better.
     more_is_better: bool,
-    /// Whether the median reaches the whole bar.
+    /// Whether the whole bar is reached.
     pass: bool,
 }
 
 impl Case {
     /// A case without a bar.
-    pub(super) fn free(name: String, params: Value, unit: &'static str, ours: Vec<f64>) -> Case {
-        Case::new(name, params, unit, ours, None, true)
-    }
-
-    /// A case whose median must be at least `bar`.
-    pub(super) fn at_least(
-        name: String,
-        params: Value,
-        unit: &'static str,
-        ours: Vec<f64>,
-        bar: f64,
-    ) -> Case {
-        Case::new(name, params, unit, ours, Some(bar), true)
-    }
-
-    /// A case whose median must be at most `bar`.
-    pub(super) fn at_most(name: String, params: Value, unit: &'static str, ours: Vec<f64>, bar: f64) -> Case {
-        Case::new(name, params, unit, ours, Some(bar), false)
-    }
-
-    fn new(
-        name: String,
-        params: Value,
-        unit: &'static str,
-        ours: Vec<f64>,
-        bar: Option<f64>,
-        more_is_better: bool,
-    ) -> Case {
-        let mut case = Case {
-            name,
+    pub(super) fn new(name: impl Into<String>, params: Value, unit: &str, ours: Vec<f64>) -> Case {
+        Case {
+            name: name.into(),
             params,
-            unit,
+            unit: unit.into(),
             ours,
             baselines: BTreeMap::new(),
             ratio_of_medians: None,
-            bar,
-            more_is_better,
-            pass: false,
-        };
-        case.pass = case.passes(1.0);
-        case
+            bar: None,
+            more_is_better: true,
+            pass: true,
+        }
     }
 
-    /// Whether the median reaches this share of the bar.
+    /// Compares with the same by other means; before the bar is set.
+    pub(super) fn against(mut self, baseline: &str, samples: Vec<f64>) -> Case {
+        self.baselines.insert(baseline.into(), samples);
+        self
+    }
+
+    /// The median, or the ratio to the best baseline, must be at least `bar`.
+    pub(super) fn at_least(self, bar: f64) -> Case {
+        self.judged(bar, true)
+    }
+
+    /// The median, or the ratio to the best baseline, must be at most `bar`.
+    pub(super) fn at_most(self, bar: f64) -> Case {
+        self.judged(bar, false)
+    }
+
+    fn judged(mut self, bar: f64, more_is_better: bool) -> Case {
+        let medians = self.baselines.values().map(|samples| median(samples));
+        let best = medians.reduce(|a, b| if more_is_better { a.max(b) } else { a.min(b) });
+        (self.bar, self.more_is_better) = (Some(bar), more_is_better);
+        self.ratio_of_medians = best.map(|best| median(&self.ours) / best);
+        self.pass = self.passes(1.0);
+        self
+    }
+
+    /// Whether this share of the bar is reached.
     pub(super) fn passes(&self, of_bar: f64) -> bool {
-        let median = median(&self.ours);
-        self.bar.is_none_or(
-            |bar| if self.more_is_better { median >= bar * of_bar } else { median <= bar / of_bar },
-        )
+        let got = self.ratio_of_medians.unwrap_or_else(|| median(&self.ours));
+        self.bar.is_none_or(|bar| if self.more_is_better { got >= bar * of_bar } else { got <= bar / of_bar })
     }
 
     /// For people.
     pub(super) fn text(&self, of_bar: f64) -> String {
         let number = |x: f64| if x >= 1e5 { format!("{:.2} M", x / 1e6) } else { format!("{x:.3}") };
-        let median = format!("{} {}", number(median(&self.ours)), self.unit);
-        let Some(bar) = self.bar else { return median };
+        let mut text = format!("{} {}", number(median(&self.ours)), self.unit);
+        if let Some(ratio) = self.ratio_of_medians {
+            let names: Vec<&str> = self.baselines.keys().map(String::as_str).collect();
+            text += &format!(", {ratio:.3} of {}", names.join(", "));
+        }
+        let Some(bar) = self.bar else { return text };
         let sign = if self.more_is_better { "at least" } else { "at most" };
         let verdict = if self.passes(of_bar) { "passed" } else { "MISSED" };
-        format!("{median} (bar: {sign} {}, {verdict})", number(bar))
+        format!("{text} (bar: {sign} {}, {verdict})", number(bar))
     }
 }
 
@@ -117,6 +122,7 @@ impl Record {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let [year, month, day] = civil(now / DAY);
         let changed = output("git", &["status", "--porcelain", "--untracked-files=no"]);
+        let version = |name: &str, text: String| (name.to_string(), text);
         Record {
             schema: SCHEMA,
             name: name.into(),
@@ -128,17 +134,48 @@ impl Record {
                 cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             },
             versions: BTreeMap::from([
-                ("mk", env!("CARGO_PKG_VERSION").into()),
-                ("profile", if cfg!(debug_assertions) { "debug" } else { "release" }.into()),
-                ("rustc", output("rustc", &["--version"]).unwrap_or_else(|| "unknown".into())),
+                version("mk", env!("CARGO_PKG_VERSION").into()),
+                version("profile", if cfg!(debug_assertions) { "debug" } else { "release" }.into()),
+                version("rustc", output("rustc", &["--version"]).unwrap_or_else(|| "unknown".into())),
             ]),
             cases,
         }
     }
 
-    /// `NAME-DATE-COMMIT.json`.
-    pub(super) fn file_name(&self) -> String {
-        format!("{}-{}-{}.json", self.name, self.date, self.commit.get(..10).unwrap_or(&self.commit))
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or that is none.
+    pub(super) fn read(path: &Path) -> Result<Record, Failure> {
+        let bytes = input::read(path, BYTES)?;
+        let hint = "give a file that `mk bench NAME --out FOLDER` wrote";
+        let record: Record = serde_json::from_slice(&bytes)
+            .map_err(|e| Failure::file(path, format!("is no record of a benchmark: {e}"), hint))?;
+        match record.schema {
+            SCHEMA => Ok(record),
+            other => {
+                let what = format!("is a record of version {other}; this build reads {SCHEMA}");
+                Err(Failure::file(path, what, "draw it with the build that wrote it"))
+            }
+        }
+    }
+
+    /// What its files are called, without an ending: `NAME-DATE-COMMIT`.
+    pub(super) fn stem(&self) -> String {
+        format!("{}-{}-{}", self.name, self.date, self.short_commit())
+    }
+
+    fn short_commit(&self) -> &str {
+        self.commit.get(..10).unwrap_or(&self.commit)
+    }
+
+    /// Where, when and of what it was measured, in a line.
+    pub(super) fn origin(&self) -> String {
+        let Record { hardware: Hardware { cpu, cores }, date, dirty, .. } = self;
+        let plus = if *dirty { " and changes" } else { "" };
+        let profile = self.versions.get("profile").map_or("unknown", String::as_str);
+        let cores = if *cores == 1 { "1 core".into() } else { format!("{cores} cores") };
+        format!("{cpu}, {cores} · {date} · commit {}{plus} · {profile} build", self.short_commit())
     }
 }
 
@@ -198,15 +235,50 @@ mod tests {
 
     #[test]
     fn a_bar_is_reached_by_the_median_from_its_own_side() {
-        let case = |at_least: bool, ours: &[f64]| {
-            let new = if at_least { Case::at_least } else { Case::at_most };
-            new("x".into(), Value::Null, "s", ours.to_vec(), 10.0)
+        let case = |ours: &[f64]| Case::new("x", Value::Null, "s", ours.to_vec());
+        assert!(case(&[1.0, 10.0, 99.0]).at_least(10.0).pass);
+        assert!(!case(&[9.0, 9.0, 99.0]).at_least(10.0).pass);
+        let [four, three] = [4.0, 3.0].map(|x| case(&[x]).at_least(10.0));
+        assert!(four.passes(0.33) && !three.passes(0.33));
+        assert!(case(&[9.0, 11.0]).at_most(10.0).pass);
+        let eleven = case(&[11.0]).at_most(10.0);
+        assert!(!eleven.pass && eleven.passes(0.5));
+        assert!(case(&[]).pass);
+    }
+
+    #[test]
+    fn with_baselines_the_bar_is_for_the_ratio_to_the_best() {
+        let case = || {
+            let slow =
+                Case::new("x", Value::Null, "GB/s", vec![90.0]).against("slow", vec![50.0, 52.0, 99.0]);
+            slow.against("fast", vec![100.0])
         };
-        assert!(case(true, &[1.0, 10.0, 99.0]).pass);
-        assert!(!case(true, &[9.0, 9.0, 99.0]).pass);
-        assert!(case(true, &[4.0]).passes(0.33) && !case(true, &[3.0]).passes(0.33));
-        assert!(case(false, &[9.0, 11.0]).pass);
-        assert!(!case(false, &[11.0]).pass && case(false, &[11.0]).passes(0.5));
-        assert!(Case::free("x".into(), Value::Null, "s", vec![]).pass);
+        let rate = case().at_least(0.95);
+        assert_eq!((rate.ratio_of_medians, rate.pass), (Some(0.9), false));
+        assert!(
+            rate.text(1.0).contains("0.900 of fast, slow (bar: at least 0.950, MISSED)"),
+            "{}",
+            rate.text(1.0)
+        );
+        assert!(case().at_least(0.9).pass);
+        // Where less is better, the best is the smallest.
+        let time = case().at_most(1.8);
+        assert_eq!((time.ratio_of_medians, time.pass), (Some(90.0 / 52.0), true));
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        let case = Case::new("x", serde_json::json!({ "tasks": 3 }), "s", vec![1.5, 2.5]).at_most(2.0);
+        let record = Record::new("sim", vec![case]);
+        std::fs::write(&path, serde_json::to_string(&record).unwrap()).unwrap();
+        let read = Record::read(&path).unwrap();
+        assert_eq!((read.stem(), read.origin()), (record.stem(), record.origin()));
+        assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::to_value(&record).unwrap());
+        for wrong in ["", "{}", r#"{"schema":1,"name":"sim"}"#] {
+            std::fs::write(&path, wrong).unwrap();
+            assert!(Record::read(&path).is_err(), "{wrong}");
+        }
     }
 }

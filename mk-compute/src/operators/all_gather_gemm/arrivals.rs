@@ -1,89 +1,26 @@
-//! When rows arrive, by alpha and beta of the links: what the order of tiles follows, and what predictions rest on.
-//!
-//! Messages that share a port follow one another in the order of the plan. As many of them as there are lanes to send them are
-//! under way at a time, share the port evenly and arrive together.
+//! When rows arrive: what the order of tiles follows, and what predictions rest on.
 
 use super::islands::{PUSH, SEND};
 use super::layout::{Layout, Relayed, RowBlock, slices};
 use super::settings::{Gather, Settings};
+use super::wire::{When, Wire};
 use super::{AllGatherGemm, TILE};
-use mk_core::{CommOp, Error, Hardware, Registry, Route};
-
-/// What a byte and a message cost on the way from one rank to another.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wire {
-    /// From the last byte sent to the signal seen.
-    latency_ns: f64,
-    ns_per_byte: f64,
-    /// Messages under way at a time.
-    at_once: f64,
-}
-
-impl Wire {
-    /// Inside an island: a port of each rank, and as much of it as `lanes` lanes fill with messages of `bytes`.
-    fn inside(
-        route: &Route<'_>,
-        op: CommOp,
-        lanes: u16,
-        bytes: f64,
-        hardware: &Hardware,
-    ) -> Result<Wire, Error> {
-        let (link, factor) = (route.link(hardware), hardware.factor(route.handler(op)?));
-        let port = 1.0 / link.egress.gb_per_s.min(link.ingress.gb_per_s);
-        // A lane that pulls asks for a slice when it has the one before; pushes follow one another at once.
-        let asks = if op == CommOp::Get { 2.0 * link.latency_ns } else { 0.0 };
-        let lane = 1.0 / hardware.sm_copy_gb_per_s + asks / bytes.max(1.0);
-        let (latency_ns, ns_per_byte) = (link.latency_ns, factor * port.max(lane / f64::from(lanes)));
-        Ok(Wire { latency_ns, ns_per_byte, at_once: lanes.into() })
-    }
-
-    /// Between islands: `sharing` ranks send through one port. Without order, the signal waits until the data is
-    /// acknowledged.
-    fn between(route: &Route<'_>, lanes: u16, sharing: f64, hardware: &Hardware) -> Result<Wire, Error> {
-        let (link, factor) = (route.link(hardware), hardware.factor(route.handler(CommOp::PutSignal)?));
-        let port = sharing / link.egress.gb_per_s.min(link.ingress.gb_per_s);
-        let ways = if link.ordered { 1.0 } else { 3.0 };
-        Ok(Wire { latency_ns: ways * link.latency_ns, ns_per_byte: factor * port, at_once: lanes.into() })
-    }
-
-    /// When message `i` of equal ones of `bytes` starts and ends to pass the port, if the first may start at 0.
-    fn passes(&self, i: u64, bytes: f64) -> (f64, f64) {
-        let batch = (i as f64 / self.at_once).floor();
-        let span = self.at_once * bytes * self.ns_per_byte;
-        (batch * span, (batch + 1.0) * span)
-    }
-}
-
-/// When the slices of a row block are there, in nanoseconds: the first, and the last; those between are spread evenly.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct When {
-    pub(super) first: f64,
-    pub(super) last: f64,
-}
-
-impl When {
-    /// A message that passes the port from `start` to `end`, in `slices` slices.
-    fn of((start, end): (f64, f64), slices: f64, latency: f64) -> When {
-        When { first: start + (end - start) / slices + latency, last: end + latency }
-    }
-
-    /// When slice `i` of `slices` is there.
-    pub(super) fn slice(&self, i: u16, slices: u16) -> f64 {
-        match slices {
-            0 | 1 => self.last,
-            _ => self.first + (self.last - self.first) * f64::from(i) / f64::from(slices - 1),
-        }
-    }
-}
+use mk_core::{CommOp, Error, Registry};
+use std::cell::OnceCell;
+use std::collections::HashMap;
 
 /// What rows cost on their way, of every plan with the same settings.
 pub(super) struct Arrivals<'a> {
     layout: &'a Layout,
+    gather: Gather,
     slices: f64,
     row_bytes: f64,
-    /// By island.
+    /// By island: own rows inside it, rows of others inside it, and own rows to another one.
     inside: Vec<Wire>,
+    forward: Vec<Wire>,
     between: Vec<Wire>,
+    /// By rank: see [`Arrivals::forwards`].
+    forwards: Vec<OnceCell<Vec<When>>>,
 }
 
 impl<'a> Arrivals<'a> {
@@ -95,17 +32,25 @@ impl<'a> Arrivals<'a> {
         settings: &Settings,
         registry: &Registry,
     ) -> Result<Arrivals<'a>, Error> {
-        let (mut inside, mut between) = (Vec::new(), Vec::new());
+        let (mut inside, mut forward, mut between) = (Vec::new(), Vec::new(), Vec::new());
+        let own = match settings.gather {
+            Gather::Push => CommOp::PutSignal,
+            Gather::Pull => CommOp::Get,
+        };
         for island in 0..layout.islands.count() {
-            inside.push(wire_inside(op, layout, settings, registry, island)?);
+            inside.push(wire_inside(op, layout, settings, registry, island, own)?);
+            forward.push(wire_inside(op, layout, settings, registry, island, CommOp::PutSignal)?);
             between.push(wire_between(op, layout, settings, registry, island)?);
         }
         Ok(Arrivals {
             layout,
+            gather: settings.gather,
             slices: slices(op, settings).count.into(),
             row_bytes: (op.k * op.dtype.bytes()) as f64,
             inside,
+            forward,
             between,
+            forwards: vec![OnceCell::new(); layout.world as usize],
         })
     }
 
@@ -113,116 +58,180 @@ impl<'a> Arrivals<'a> {
         (block.rows.end - block.rows.start) as f64 * self.row_bytes
     }
 
-    /// A full block of a rank: what its blocks before the last one are like.
-    fn block_bytes(&self, rank: u32) -> f64 {
+    /// All rows of a rank.
+    fn shard_bytes(&self, rank: u32) -> f64 {
         let rows = &self.layout.rows[rank as usize];
-        (rows.end - rows.start).min(TILE[0]) as f64 * self.row_bytes
+        (rows.end - rows.start) as f64 * self.row_bytes
+    }
+
+    /// What one of a rank's blocks has on average.
+    fn block_bytes(&self, rank: u32) -> f64 {
+        self.shard_bytes(rank) / self.layout.blocks_of(rank).max(1) as f64
     }
 
     /// All row blocks in the order in which they reach `rank`, each with its rank and when it is there. Own ones come first,
     /// neighbours' in their turn, and those of other islands as they arrive.
     pub(super) fn at(&self, rank: u32) -> Vec<(u32, RowBlock, When)> {
-        let (layout, islands) = (self.layout, &self.layout.islands);
+        let layout = self.layout;
         let own = |r: u32| layout.row_blocks(r).map(move |b| (r, b, When::default()));
         if !layout.takes(rank) {
             // A without columns: there is nothing to wait for.
             return (0..layout.world).flat_map(own).collect();
         }
         let mut all: Vec<_> = own(rank).collect();
-        // A neighbour pushes to one peer after the other, and this rank's turn comes as its distance says; a rank pulls from
-        // one neighbour after the other. Both ways, what is nearer comes first.
-        let wire = &self.inside[islands.of(rank) as usize];
-        let mut turn = 0;
-        for source in islands.after(rank) {
-            for block in layout.row_blocks(source) {
-                let passes = wire.passes(turn, self.block_bytes(source));
-                all.push((source, block, When::of(passes, self.slices, wire.latency_ns)));
-                turn += 1;
-            }
-        }
-        for feeder in std::iter::once(rank).chain(islands.after(rank)) {
+        self.neighbours(rank, &mut all);
+        for feeder in std::iter::once(rank).chain(layout.islands.after(rank)) {
             self.relayed(feeder, rank, &mut all);
         }
         all.sort_by(|(_, a, x), (_, b, y)| x.last.total_cmp(&y.last).then(a.number.cmp(&b.number)));
         all
     }
 
+    /// Appends the rows of the neighbours of `rank`. A neighbour pushes to one peer after the other, and this rank's turn comes
+    /// as its distance says; a rank pulls from one neighbour after the other. Both ways, what is nearer comes first.
+    fn neighbours(&self, rank: u32, all: &mut Vec<(u32, RowBlock, When)>) {
+        let layout = self.layout;
+        let wire = &self.inside[layout.islands.of(rank) as usize];
+        let (mut pulled, all_pulled) = (0, self.own_moves(rank));
+        for (turn, source) in (0..).zip(layout.islands.after(rank)) {
+            let blocks = layout.blocks_of(source);
+            let (before, count) = match self.gather {
+                Gather::Push => (turn * blocks, blocks * layout.peers(source)),
+                Gather::Pull => (pulled, all_pulled),
+            };
+            for block in layout.row_blocks(source) {
+                let passes = wire.passes(before + block.index, count, self.block_bytes(source));
+                all.push((source, block, When::of(passes, self.slices, wire.latency_ns)));
+            }
+            pulled += blocks;
+        }
+    }
+
     /// Appends what `feeder` takes in from other islands and `rank` has from it.
     fn relayed(&self, feeder: u32, rank: u32, all: &mut Vec<(u32, RowBlock, When)>) {
-        let (layout, islands) = (self.layout, &self.layout.islands);
-        let wire = &self.inside[islands.of(feeder) as usize];
-        let peers = layout.fed(feeder).count() as f64;
-        let turn = layout.fed(feeder).position(|p| p == rank).unwrap_or(0) as f64;
-        // Forwards go out behind the feeder's own rows.
-        let own = layout.blocks_of(feeder) as f64 * self.block_bytes(feeder) * wire.ns_per_byte;
-        let mut free = own * peers;
-        for &Relayed { source, .. } in layout.relayed(feeder) {
-            for block in layout.row_blocks(source) {
-                let landed = self.landed(source, islands.of(feeder), &block);
-                let one = self.bytes(&block) * wire.ns_per_byte;
-                let start = free.max(landed.first);
-                free = start + one * peers;
-                let pushed = When {
-                    first: start + one * turn + one / self.slices,
-                    last: (start + one * (turn + 1.0)).max(landed.last),
-                };
-                let there = |x: f64| x + wire.latency_ns;
+        let layout = self.layout;
+        let peers = layout.peers(feeder);
+        let turn = layout.islands.distance(rank, feeder).saturating_sub(1).min(peers.saturating_sub(1));
+        let mut first = turn;
+        for relayed in layout.relayed(feeder) {
+            for block in layout.row_blocks(relayed.source) {
                 let when = match feeder == rank {
-                    true => landed,
-                    false => When { first: there(pushed.first), last: there(pushed.last) },
+                    true => self.landed(feeder, relayed, &block),
+                    false => self.forwards(feeder)[first as usize],
                 };
-                all.push((source, block, when));
+                all.push((relayed.source, block, when));
+                first += peers;
             }
         }
     }
 
-    /// When a row block has come from `source` to its relay in `island`.
-    fn landed(&self, source: u32, island: u32, block: &RowBlock) -> When {
-        let (islands, from) = (&self.layout.islands, self.layout.islands.of(source));
-        let distance = (island + islands.count() - from) % islands.count();
-        let before = u64::from(distance - 1) * self.layout.blocks_of(source);
-        let wire = &self.between[from as usize];
-        When::of(wire.passes(before + block.index, self.block_bytes(source)), self.slices, wire.latency_ns)
+    /// When each forward of `feeder` is there, in the order of the plan.
+    fn forwards(&self, feeder: u32) -> &[When] {
+        self.forwards[feeder as usize].get_or_init(|| self.walk(feeder))
+    }
+
+    /// Each forward takes the next lane, behind what that moves of its own, and holds it until the last slice has landed and
+    /// left; all of them share the port.
+    fn walk(&self, feeder: u32) -> Vec<When> {
+        let (layout, island) = (self.layout, self.layout.islands.of(feeder));
+        let wire = &self.forward[island as usize];
+        let (mut lanes, mut port) = self.behind_own(feeder);
+        let mut next = self.own_moves(feeder);
+        let mut all = Vec::new();
+        for relayed in layout.relayed(feeder) {
+            for block in layout.row_blocks(relayed.source) {
+                let (landed, bytes) = (self.landed(feeder, relayed, &block), self.bytes(&block));
+                for _ in 0..layout.peers(feeder) {
+                    let lane = &mut lanes[(next % wire.lanes) as usize];
+                    let start = lane.max(landed.first);
+                    port = port.max(start) + bytes * wire.port_ns;
+                    let last_slice = bytes * wire.lane_ns / self.slices;
+                    let end = port.max(start + bytes * wire.lane_ns).max(landed.last + last_slice);
+                    all.push(When::of((start, end), self.slices, wire.latency_ns));
+                    (*lane, next) = (end, next + 1);
+                }
+            }
+        }
+        all
+    }
+
+    /// When each lane that moves rows inside the island, and the port, is done with the own rows of `rank`.
+    fn behind_own(&self, rank: u32) -> (Vec<f64>, f64) {
+        let wire = &self.inside[self.layout.islands.of(rank) as usize];
+        let (count, bytes) = (self.own_moves(rank), self.block_bytes(rank));
+        let end = |i: u64| wire.passes(i, count, bytes).1;
+        let last_of = |lane: u64| (count > lane).then(|| lane + (count - 1 - lane) / wire.lanes * wire.lanes);
+        let lanes = (0..wire.lanes).map(|lane| last_of(lane).map_or(wire.start_ns, end)).collect();
+        (lanes, count.checked_sub(1).map_or(wire.start_ns, end))
+    }
+
+    /// Row blocks that `rank` moves before it forwards any.
+    fn own_moves(&self, rank: u32) -> u64 {
+        match self.gather {
+            Gather::Push => self.layout.blocks_of(rank) * self.layout.peers(rank),
+            Gather::Pull if !self.layout.takes(rank) => 0,
+            Gather::Pull => self.layout.islands.after(rank).map(|r| self.layout.blocks_of(r)).sum(),
+        }
+    }
+
+    /// When a row block of another island has come to its relay: when its rank has sent it, and what comes before it has
+    /// passed the relay's port.
+    fn landed(&self, relay: u32, from: &Relayed, block: &RowBlock) -> When {
+        let (islands, source) = (&self.layout.islands, from.source);
+        let (here, there) = (islands.of(relay), islands.of(source));
+        let distance = (here + islands.count() - there) % islands.count();
+        let (blocks, bytes) = (self.layout.blocks_of(source), self.block_bytes(source));
+        let (before, count) = (u64::from(distance - 1) * blocks, u64::from(islands.count() - 1) * blocks);
+        let wire = &self.between[there as usize];
+        let (start, end) = wire.passes(before + block.index, count, bytes);
+        let into = (from.first + block.index + 1) as f64 * bytes * self.between[here as usize].port_ns;
+        let late = (wire.start_ns + into - end).max(0.0);
+        When::of((start + late, end + late), self.slices, wire.latency_ns)
+    }
+
+    /// What the credit takes that `rank` gives to neighbours that push to it, and to other islands that send to it.
+    pub(super) fn credit_ns(&self, rank: u32) -> [f64; 2] {
+        let (layout, islands) = (self.layout, &self.layout.islands);
+        let pushed = self.gather == Gather::Push || layout.crosses();
+        let inside = if pushed { self.inside[islands.of(rank) as usize].way_ns } else { 0.0 };
+        let sources = layout.relayed(rank).iter().map(|r| islands.of(r.source) as usize);
+        [inside, sources.map(|island| self.between[island].way_ns).fold(0.0, f64::max)]
     }
 
     /// Time in which the busiest port inside an island of `rank` is held, and that of its way out of it.
     pub(super) fn busy_ns(&self, rank: u32) -> [f64; 2] {
         let (layout, islands) = (self.layout, &self.layout.islands);
         let island = islands.of(rank);
-        let rows =
-            |r: u32| (layout.rows[r as usize].end - layout.rows[r as usize].start) as f64 * self.row_bytes;
-        let all: f64 = (0..layout.world).map(rows).sum();
-        let relayed = |r: u32| layout.relayed(r).iter().map(|s| rows(s.source)).sum::<f64>();
-        let into = if layout.takes(rank) { all - rows(rank) - relayed(rank) } else { 0.0 };
-        let peers = layout.fed(rank).count() as f64;
-        let out = (rows(rank) + relayed(rank)) * peers;
+        let all: f64 = (0..layout.world).map(|r| self.shard_bytes(r)).sum();
+        let own = self.shard_bytes(rank);
+        let relayed: f64 = layout.relayed(rank).iter().map(|s| self.shard_bytes(s.source)).sum();
+        let into = if layout.takes(rank) { all - own - relayed } else { 0.0 };
+        let out = (own + relayed) * layout.peers(rank) as f64;
         let elsewhere = islands.next(island).filter(|&i| layout.island_takes(i)).count() as f64;
         [
-            into.max(out) * self.inside[island as usize].ns_per_byte,
-            (rows(rank) * elsewhere).max(relayed(rank)) * self.between[island as usize].ns_per_byte,
+            into.max(out) * self.inside[island as usize].port_ns,
+            (own * elsewhere).max(relayed) * self.between[island as usize].port_ns,
         ]
     }
 }
 
+/// How own rows or those of others move inside an island.
 fn wire_inside(
     op: &AllGatherGemm,
     layout: &Layout,
     settings: &Settings,
     registry: &Registry,
     island: u32,
+    with: CommOp,
 ) -> Result<Wire, Error> {
-    let members = layout.islands.members(island);
-    let [Some(&a), Some(&b)] = [members.first(), members.get(1)] else { return Ok(Wire::default()) };
+    let [a, b, ..] = *layout.islands.members(island) else { return Ok(Wire::NONE) };
     let route = registry.route(layout.rank(a), layout.rank(b), PUSH)?;
-    let with = match settings.gather {
-        Gather::Push => CommOp::PutSignal,
-        Gather::Pull => CommOp::Get,
-    };
     let rows = (op.m / u64::from(layout.world)).clamp(1, TILE[0]);
     let bytes = (rows * op.k * op.dtype.bytes()) as f64 / f64::from(slices(op, settings).count);
     Wire::inside(&route, with, settings.comm_lanes, bytes, &op.hardware)
 }
 
+/// How ranks of an island send to the next one that takes rows, as many of them through one port as share it.
 fn wire_between(
     op: &AllGatherGemm,
     layout: &Layout,
@@ -231,19 +240,12 @@ fn wire_between(
     island: u32,
 ) -> Result<Wire, Error> {
     let islands = &layout.islands;
-    let Some(next) = islands.next(island).find(|&i| layout.island_takes(i)) else {
-        return Ok(Wire::default());
-    };
-    let mut ports = std::collections::BTreeMap::new();
-    let mut first = None;
+    let Some(next) = islands.next(island).find(|&i| layout.island_takes(i)) else { return Ok(Wire::NONE) };
+    let (mut wire, mut sharing) = (Wire::NONE, HashMap::new());
     for &rank in islands.members(island).iter().filter(|&&r| layout.blocks_of(r) > 0) {
         let route = registry.route(layout.rank(rank), layout.rank(islands.relay(rank, next)), SEND)?;
-        *ports.entry(route.link(&op.hardware).egress.id).or_insert(0u32) += 1;
-        first.get_or_insert(route);
+        *sharing.entry(route.link(&op.hardware).egress.id).or_insert(0) += 1;
+        wire = Wire::new(&route, CommOp::PutSignal, settings.network_lanes, &op.hardware)?;
     }
-    let sharing = ports.values().copied().max().unwrap_or(1);
-    match first {
-        Some(route) => Wire::between(&route, settings.network_lanes, sharing.into(), &op.hardware),
-        None => Ok(Wire::default()),
-    }
+    Ok(wire.shared(sharing.values().copied().max().unwrap_or(1)))
 }

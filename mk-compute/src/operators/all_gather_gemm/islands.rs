@@ -78,6 +78,12 @@ impl Islands {
         if self.of(source) == island { source } else { self.relay(source, island) }
     }
 
+    /// How many places after `rank` another rank of its island is.
+    pub(super) fn distance(&self, rank: u32, other: u32) -> u64 {
+        let len = self.members(self.of(rank)).len() as u32;
+        u64::from((self.place(other) + len - self.place(rank)) % len)
+    }
+
     /// The other ranks of its island: the one after `rank` first.
     pub(super) fn after(&self, rank: u32) -> impl Iterator<Item = u32> + use<'_> {
         let (members, place) = (self.members(self.of(rank)), self.place(rank) as usize);

@@ -212,19 +212,14 @@ impl Layout {
         (0..self.world).map(tiles).sum()
     }
 
-    /// Transfers of row blocks.
+    /// Transfers of row blocks: each rank that needs one gets it once, and so does a relay without columns. The latter count
+    /// when [`Layout::relays`] has found them.
     pub(super) fn move_count(&self) -> u128 {
         let all = self.row_block_count();
-        let takers = (0..self.world).filter(|&r| self.takes(r));
-        let inside: u128 = takers.map(|r| u128::from(all - self.blocks_of(r))).sum();
-        let islands = (0..self.islands.count()).filter(|&i| self.island_takes(i));
-        let between: u128 = islands
-            .map(|i| {
-                let own: u64 = self.islands.members(i).iter().map(|&r| self.blocks_of(r)).sum();
-                u128::from(all - own)
-            })
-            .sum();
-        inside + between
+        let takers = (0..self.world).filter(|&r| self.takes(r)).map(|r| all - self.blocks_of(r));
+        let relays =
+            (0..self.relayed.len() as u32).filter(|&r| !self.takes(r)).map(|r| self.relayed_blocks(r));
+        takers.chain(relays).map(u128::from).sum()
     }
 
     /// Signal words of one rank, at least: for each slice of what arrives, and for credit. [`ProgramBuilder`] counts exactly.
@@ -266,6 +261,11 @@ impl Layout {
     /// round differ.
     pub(super) fn fed(&self, rank: u32) -> impl Iterator<Item = u32> + use<'_> {
         self.islands.before(rank).filter(|&p| self.takes(p))
+    }
+
+    /// How many they are.
+    pub(super) fn peers(&self, rank: u32) -> u64 {
+        u64::from(self.takers[self.islands.of(rank) as usize] - u32::from(self.takes(rank)))
     }
 
     /// Row blocks that `rank` gives to its neighbours by pushing.

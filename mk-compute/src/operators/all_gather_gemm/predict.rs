@@ -1,12 +1,15 @@
 //! What a plan is likely to take: one rank's lanes, walked once, with the rows arriving as [`arrivals`](super::arrivals) says.
 
-use super::arrivals::{Arrivals, When};
+use super::arrivals::Arrivals;
 use super::layout::{Layout, slices};
 use super::settings::{Plan, Settings};
+use super::wire::When;
 use super::{AllGatherGemm, TILE};
 use crate::operators::shard::{block_count, blocks};
 use crate::{Gemm, GemmArgs};
 use mk_core::{Cost, Env, Error, Handler, Hardware, Rank, Region, RegionId, Registry, Shape};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What a plan is likely to take. Times are in nanoseconds, of the rank that takes longest.
@@ -92,13 +95,16 @@ pub(super) fn predict(
     Ok(worst)
 }
 
-/// Ranks whose shards, columns and ways differ most: the first, the last, and the first of the largest island.
+/// Ranks whose shards, columns and ways differ most: the first, the last, the one with most columns, the one that relays most,
+/// and the first of the largest island.
 fn representatives(layout: &Layout) -> Vec<u32> {
-    let islands = &layout.islands;
-    let largest = (0..islands.count()).max_by_key(|&i| (islands.members(i).len(), std::cmp::Reverse(i)));
-    let widest = (0..layout.world).max_by_key(|&r| (layout.col_tile_count(r), std::cmp::Reverse(r)));
-    let mut ranks =
-        vec![0, layout.world - 1, widest.unwrap_or(0), largest.map_or(0, |i| islands.members(i)[0])];
+    let (islands, all) = (&layout.islands, || 0..layout.world);
+    let largest = (0..islands.count()).max_by_key(|&i| (islands.members(i).len(), Reverse(i)));
+    let width = |r: u32| layout.cols[r as usize].end - layout.cols[r as usize].start;
+    let widest = all().max_by_key(|&r| (width(r), Reverse(r)));
+    let relay = all().max_by_key(|&r| (layout.relayed_blocks(r), Reverse(r)));
+    let first = largest.map(|i| islands.members(i)[0]);
+    let mut ranks: Vec<u32> = [Some(0), all().last(), widest, relay, first].into_iter().flatten().collect();
     ranks.sort_unstable();
     ranks.dedup();
     ranks
@@ -117,13 +123,26 @@ struct Tiles<'a> {
     k: u64,
 }
 
+/// Steps of a walk, about: more make no prediction better.
+const STEPS: u64 = 1 << 16;
+
+/// How many of so many row blocks are taken together, each of so many steps.
+fn alike(blocks: u64, steps: u64) -> usize {
+    (blocks.saturating_mul(steps) / STEPS).clamp(1, blocks.max(1)) as usize
+}
+
 /// What one lane is up to, in nanoseconds from the start.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     loaded: f64,
     computed: f64,
     stored: f64,
+    /// When it has read all its rows of other islands that the rank relays.
+    read: f64,
 }
+
+/// Rows of one tile, when they are there, and whether the rank relays them.
+type Rows = (u64, When, bool);
 
 impl<'a> Tiles<'a> {
     fn new(op: &'a AllGatherGemm, settings: &Settings) -> Result<Tiles<'a>, Error> {
@@ -152,41 +171,76 @@ impl<'a> Tiles<'a> {
     fn of(&self, layout: &Layout, arrivals: &Arrivals<'_>, rank: u32) -> Prediction {
         let rows = arrivals.at(rank);
         let gathered = rows.iter().map(|(_, _, when)| when.last).fold(0.0, f64::max);
-        let (time, compute) = match self.plan {
+        // Unfused, the rows' signals are joined, and the join is waited for.
+        let join = gathered + self.hardware.local_signal_ns;
+        let relays = |source: u32| source != rank && layout.islands.feeder(source, rank) == rank;
+        let (end, now) = match self.plan {
             Plan::Fused => {
-                let blocks = || rows.iter().map(|(_, b, when)| (b.rows.end - b.rows.start, *when));
-                let now = || blocks().map(|(rows, _)| (rows, When::default()));
-                (self.walk(layout, rank, blocks()), self.walk(layout, rank, now()))
+                let blocks = rows.iter().map(|(s, b, when)| (b.rows.end - b.rows.start, *when, relays(*s)));
+                let now = blocks.clone().map(|(rows, ..)| (rows, When::default(), false));
+                (self.walk(layout, rank, blocks), self.walk(layout, rank, now))
             }
             Plan::Unfused => {
                 let merged = layout.merged(rank).flat_map(|part| blocks(part, TILE[0]));
-                let compute = self.walk(layout, rank, merged.map(|b| (b.end - b.start, When::default())));
-                // The rows' signals are joined, and the join is waited for.
-                (gathered + 2.0 * self.hardware.local_signal_ns + compute, compute)
+                let merged =
+                    merged.map(|b| (b.end - b.start, When::default(), layout.relayed_blocks(rank) > 0));
+                let now = self.walk(layout, rank, merged);
+                let later = |x| if x > 0.0 { join + x } else { 0.0 };
+                let (loaded, stored, read) = (later(now.loaded), later(now.stored), later(now.read));
+                (Lane { loaded, stored, read, ..now }, now)
             }
         };
+        let compute_ns = now.stored;
         let [nvlink_ns, network_ns] = arrivals.busy_ns(rank);
+        // A run ends when the credit that it gives has arrived, too.
+        let [credit, far] = arrivals.credit_ns(rank);
+        let returned = if end.read > 0.0 { end.read + self.hardware.local_signal_ns + far } else { 0.0 };
         // A rank that has no tile is done when it has relayed the last row.
-        let time_ns = time.max(nvlink_ns).max(network_ns);
-        Prediction { time_ns, compute_ns: compute, gathered_ns: gathered, nvlink_ns, network_ns }
+        let ends = [end.stored, end.loaded + credit, returned, nvlink_ns, network_ns];
+        let time_ns = ends.into_iter().fold(0.0, f64::max);
+        Prediction { time_ns, compute_ns, gathered_ns: gathered, nvlink_ns, network_ns }
     }
 
     /// When the last tile is stored, if they are dealt to the lanes in this order.
-    fn walk(&self, layout: &Layout, rank: u32, blocks: impl Iterator<Item = (u64, When)>) -> f64 {
+    fn walk(&self, layout: &Layout, rank: u32, blocks: impl Iterator<Item = Rows> + Clone) -> Lane {
         let mut lanes = vec![Lane::default(); self.lanes.into()];
-        let mut costs = std::collections::BTreeMap::new();
-        let (mut next, count) = (0, lanes.len());
+        let mut costs = BTreeMap::new();
+        let (mut next, count) = (0, lanes.len() as u64);
         let cols = &layout.cols[rank as usize];
         let (width, tiles) = (cols.end - cols.start, block_count(cols, TILE[1]));
-        for (rows, when) in blocks {
-            for tile in 0..tiles {
-                let cols = TILE[1].min(width - tile * TILE[1]);
+        let alike = alike(blocks.clone().count() as u64, tiles.min(count));
+        // Of row blocks that are taken together, the last one to come stands for all.
+        for (rows, when, relayed) in blocks.skip(alike - 1).step_by(alike) {
+            let full = tiles * alike as u64;
+            for tile in 0..full.min(count) {
+                let cols = TILE[1].min(width - (tile % tiles) * TILE[1]);
                 let cost = *costs.entry((rows, cols)).or_insert_with(|| self.cost(rows, cols));
-                self.step(&mut lanes[next % count], &cost, &when);
-                next += 1;
+                let lane = &mut lanes[((next + tile) % count) as usize];
+                // Tiles of one lane and one row block come one after the other, and only the first may have to wait.
+                let more = (full - 1 - tile) / count;
+                self.step(lane, &cost, &when);
+                self.steps(lane, &cost, more as f64);
+                if relayed {
+                    lane.read = lane.loaded;
+                }
             }
+            next = (next + full) % count;
         }
-        lanes.iter().map(|l| l.stored).fold(0.0, f64::max)
+        lanes.into_iter().fold(Lane::default(), |a, b| Lane {
+            loaded: a.loaded.max(b.loaded),
+            stored: a.stored.max(b.stored),
+            read: a.read.max(b.read),
+            ..a
+        })
+    }
+
+    /// So many more tiles whose rows are there.
+    fn steps(&self, lane: &mut Lane, cost: &Cost, count: f64) {
+        let load = cost.load_ns + self.hardware.task_ns;
+        let each = load.max(cost.math_ns).max(cost.store_ns);
+        lane.loaded += count * load;
+        lane.computed += count * each;
+        lane.stored += count * each;
     }
 
     /// One more tile on a lane, which loads it while it multiplies the one before.

@@ -219,10 +219,15 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Neighbours that push to `me`.
+    pub(super) fn feeders(&self, me: u32) -> impl Iterator<Item = u32> + use<'_> {
+        let pushes = |&f: &u32| self.own_pushed(f) + self.layout.relayed_blocks(f) > 0;
+        self.layout.islands.after(me).filter(pushes)
+    }
+
     fn unfused_credits(&mut self, me: u32) -> Result<()> {
         let layout = self.layout;
-        let gives = |&f: &u32| self.own_pushed(f) + layout.relayed_blocks(f) > 0;
-        let feeders: Vec<u32> = layout.islands.after(me).filter(gives).collect();
+        let feeders: Vec<u32> = self.feeders(me).collect();
         for feeders in feeders.chunks(Limits::POSTS) {
             let signal =
                 self.registry.route(self.rank(me), self.rank(feeders[0]), PUSH)?.handler(CommOp::Signal)?;

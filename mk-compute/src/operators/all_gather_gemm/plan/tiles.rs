@@ -35,6 +35,7 @@ impl Planner<'_> {
     /// rows are there.
     pub(super) fn unfused_tiles(&mut self, me: u32) -> Result<()> {
         let layout = self.layout;
+        let credit = layout.relayed_blocks(me) > 0 || self.feeders(me).next().is_some();
         let mut i = 0;
         for part in layout.merged(me) {
             let own = part == layout.rows[me as usize];
@@ -43,7 +44,7 @@ impl Planner<'_> {
                 let operand = if own { self.operand(me, me, &rows) } else { self.merged_operand(&rows) };
                 for cols in layout.col_tiles(me) {
                     let task = self.tile(me, operand, &rows, cols, i)?;
-                    self.guard_merged(task, me, own)?;
+                    self.guard_merged(task, me, credit && !own)?;
                     i += 1;
                 }
             }
@@ -116,12 +117,12 @@ impl Planner<'_> {
         self.b.post(task, PostTo::loaded(self.rank(feeder), credit, word))
     }
 
-    fn guard_merged(&mut self, task: TaskRef, me: u32, own: bool) -> Result<()> {
+    fn guard_merged(&mut self, task: TaskRef, me: u32, credit: bool) -> Result<()> {
         if !self.layout.takes_others(me) {
             return Ok(());
         }
         let (gathered, consumed) = (self.exchange().gathered, self.exchange().consumed);
         self.b.wait(task, WaitFor::all(gathered, 0))?;
-        if own { Ok(()) } else { self.b.post(task, PostTo::loaded(self.rank(me), consumed, 0)) }
+        if credit { self.b.post(task, PostTo::loaded(self.rank(me), consumed, 0)) } else { Ok(()) }
     }
 }
