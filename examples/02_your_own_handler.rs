@@ -1,9 +1,11 @@
-//! An operation of your own: one file, and one `handler` call.
+//! An operation of your own: one file of Rust, one of CUDA, and one `handler` call.
 //!
 //! The handler's `spec` says what a task touches; the verifier, the simulator and the planner need nothing else. Here:
 //! rank 0 sends a matrix to rank 1, which applies a leaky ReLU. First a signal is forgotten, and the verifier says so.
+//! At the end, the kernel that has the handler is compiled, if this machine has CUDA's compiler; a GPU is not needed.
 
 use mk_core::*;
+use mk_kernel::{Cache, Compiler, Options, Source, TABLE_HEADER};
 use mk_sim::Simulator;
 
 device_args! {
@@ -13,12 +15,24 @@ device_args! {
         pub src: RegionId,
         /// Region that is written.
         pub dst: RegionId,
+        /// Rows.
+        pub rows: u32,
+        /// Columns.
+        pub cols: u32,
         /// Slope below 0.
         pub slope: f32,
+        /// First row in `src`.
+        pub src_row: u64,
+        /// First column in `src`.
+        pub src_col: u64,
+        /// First row in `dst`.
+        pub dst_row: u64,
+        /// First column in `dst`.
+        pub dst_col: u64,
     }
 }
 
-/// `x` where it is positive, `slope * x` elsewhere; over a whole region.
+/// `x` where it is positive, `slope * x` elsewhere; over a rectangle.
 struct LeakyRelu;
 
 impl Handler for LeakyRelu {
@@ -36,20 +50,20 @@ impl Handler for LeakyRelu {
                 src.dtype, dst.dtype
             )));
         }
-        let rect = src.whole(env.rank);
+        let (rows, cols) = (u64::from(a.rows), u64::from(a.cols));
         let mut spec = Spec::new(1);
-        let access = |region, mode, at| Access {
+        let access = |region, [row, col]: [u64; 2], mode, at| Access {
             region,
             rank: env.rank,
-            rect,
+            rect: Rect::new(row, col, rows, cols),
             mode,
             at,
             walk: Walk::Whole,
             proxy: Proxy::Generic,
         };
-        spec.touch(env, access(a.src, Mode::Read, Phase::Load))?;
-        spec.touch(env, access(a.dst, Mode::Write, Phase::Store))?;
-        spec.work.vector_flops = 2 * rect.area();
+        spec.touch(env, access(a.src, [a.src_row, a.src_col], Mode::Read, Phase::Load))?;
+        spec.touch(env, access(a.dst, [a.dst_row, a.dst_col], Mode::Write, Phase::Store))?;
+        spec.work.vector_flops = 2 * rows * cols;
         Ok(spec)
     }
 
@@ -58,6 +72,18 @@ impl Handler for LeakyRelu {
         let out: Vec<f32> =
             views.load_f32(0).into_iter().map(|x| if x > 0.0 { x } else { a.slope * x }).collect();
         views.store_f32(1, &out);
+    }
+
+    /// The same on a GPU: a struct in a file of CUDA. What the two share is generated from [`LeakyReluArgs`].
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "02_leaky_relu.cuh",
+            source: include_str!("02_leaky_relu.cuh"),
+            name: "lesson::LeakyRelu",
+            pages: 1,
+            math_registers: 224,
+            min_arch: 90,
+        })
     }
 }
 
@@ -90,13 +116,44 @@ fn program(registry: &Registry, signals: bool) -> Result<Program, Error> {
     let lane = Queue::Lane(Lane(0));
     let label = b.label("push x");
     let push = b.task(from, lane, put, label, &copy)?;
+    let relu_args = LeakyReluArgs {
+        src: inbox,
+        dst: y,
+        rows,
+        cols,
+        slope: 0.25,
+        src_row: 0,
+        src_col: 0,
+        dst_row: 0,
+        dst_col: 0,
+    };
     let label = b.label("activate");
-    let activate = b.task(to, lane, relu, label, &LeakyReluArgs { src: inbox, dst: y, slope: 0.25 })?;
+    let activate = b.task(to, lane, relu, label, &relu_args)?;
     if signals {
         b.edge(&[push], activate)?; // what was pushed is there before it is read
         b.credit(&[activate], push)?; // the next epoch's push waits until it has been read
     }
     b.finish()
+}
+
+/// The kernel of all registered handlers: its text on any machine, its machine code where NVRTC is.
+fn kernel(registry: &Registry) -> Result<(), mk_kernel::Error> {
+    let source = Source::of(registry)?;
+    let table = source.header(TABLE_HEADER).unwrap_or_default();
+    for line in table.lines().filter(|l| l.contains("LeakyRelu") || l.contains("leaky_relu")) {
+        println!("  {line}");
+    }
+    let compiler = match Compiler::find() {
+        Ok(compiler) => compiler,
+        Err(e) => {
+            println!("not compiled: {e} ({})", e.explain().hint);
+            return Ok(());
+        }
+    };
+    let built = Cache::user().build(&compiler, &source, &Options::default())?;
+    let spills: u32 = built.report.functions.iter().map(|f| f.spill_store_bytes).sum();
+    println!("compiled: {} bytes of machine code, {spills} bytes spilled", built.cubin.len());
+    Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -129,5 +186,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         println!("epoch {epoch}: all {} elements are right; nothing was reset in between", y.len());
     }
+
+    println!("\nin the kernel's table of handlers:");
+    kernel(&registry)?;
     Ok(())
 }

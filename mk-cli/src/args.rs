@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::timeline::RankList;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use mk_core::DType;
@@ -25,7 +26,8 @@ Examples:
   mk run ag-gemm                                 random matrices, 4 simulated GPUs
   mk run ag-gemm --a a.safetensors --b b.npy --out c.safetensors
   mk plan ag-gemm --ranks 8 --out program.json   plan only
-  mk verify program.json                         prove a program file";
+  mk verify program.json                         prove a program file
+  mk doctor                                      what this machine has, and what it lacks";
 
 const LONG_EXAMPLES: &str = "\
 Examples:
@@ -56,15 +58,103 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Prove that a program file can neither deadlock nor race.
     Verify(VerifyArgs),
+    /// Look at what a run did when: exposed communication in one number, and a timeline.
+    Trace(TraceArgs),
     /// Measure this build on this machine, and write the samples to a file.
     Bench(BenchArgs),
+    /// Print the CUDA source of the kernel that the registered handlers make, or compile it and say what came out.
+    Codegen(CodegenArgs),
+    /// Look what this machine has for simulator, GPUs, network and launcher, and say what to do about the rest.
+    Doctor(DoctorArgs),
+    /// Print a script with which a shell completes the commands and options of mk.
+    Completions(CompletionsArgs),
+    /// Print the manual page of mk, or write the pages of all commands to a folder.
+    Man(ManArgs),
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  mk codegen                    what is generated: shared structs, and the table of handlers
+  mk codegen --out kernel       all of the source, in files
+  mk codegen --report           registers, shared memory, and facts of the machine code
+  mk codegen --report --nvrtc ~/venv
+
+Nothing of this needs a GPU. --report needs CUDA's compiler library NVRTC: pip install nvidia-cuda-nvrtc, or the CUDA
+toolkit. It is looked for in --nvrtc, else in the variable MK_NVRTC, else where the loader looks, in Python's
+site-packages, in conda, and in /usr/local/cuda. Compiled kernels are kept in ~/.cache/mkernel.")]
+pub(crate) struct CodegenArgs {
+    /// Compile the kernel, and say what the compiler says of it
+    #[arg(long)]
+    pub(crate) report: bool,
+    /// Write all of the source to this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+    /// The GPU to compile for
+    #[arg(long, value_name = "ARCH", default_value = "sm_90a")]
+    pub(crate) arch: String,
+    /// NVRTC's file, or a folder, toolkit or virtual environment that has it [default: MK_NVRTC, or the usual places]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) nvrtc: Option<PathBuf>,
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  mk doctor                     what is there, and what to do about what is not
+  mk doctor --require gpu       for scripts: exit code 5 if something is missing for GPUs
+  srun mk doctor                the variables and limits that ranks get from their launcher
+
+This build runs programs in the simulator, which needs nothing of what may be missing.")]
+pub(crate) struct DoctorArgs {
+    /// Fail with exit code 5 if something is missing for this
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) require: Vec<Requirement>,
+}
+
+/// What a machine can be required to be ready for.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requirement {
+    /// Programs on GPUs
+    Gpu,
+    /// Programs on several servers
+    Rdma,
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  source <(mk completions bash)                                      this shell
+  mk completions bash > ~/.local/share/bash-completion/completions/mk    every shell
+  mk completions zsh > \"${fpath[1]}/_mk\"
+  mk completions fish > ~/.config/fish/completions/mk.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  mk man | man -l -
+  mk man --out ~/.local/share/man/man1 && man mk-run-ag-gemm")]
+pub(crate) struct ManArgs {
+    /// Write one page for each command to this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(ClapArgs, Debug)]
 #[command(
-    after_help = "See `mk bench sim --help` for its options and examples.",
+    after_help = "\
+Examples:
+  mk bench sim                      planner, verifier and simulator, up to two million tasks
+  mk bench sim --out docs/results   a file for the record, and its picture
+  mk bench list                     what can be measured
+  mk bench plot r.json --out r.svg  the picture of a record, drawn again",
     subcommand_value_name = "NAME",
-    subcommand_help_heading = "Benchmarks",
+    subcommand_help_heading = "Benchmarks, and what belongs to them",
     disable_help_subcommand = true
 )]
 pub(crate) struct BenchArgs {
@@ -74,26 +164,43 @@ pub(crate) struct BenchArgs {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum BenchName {
-    /// Planner, verifier and simulator, in tasks a second, on AllGather+GEMM plans of growing size.
-    Sim(BenchSim),
+    /// Planner, verifier and simulator: tasks a second on one node, seconds and memory for a thousand GPUs.
+    Sim(BenchOptions),
+    /// Say what can be measured.
+    List,
+    /// Draw the picture of a record again.
+    Plot(BenchPlot),
 }
 
+/// How any benchmark is run.
 #[derive(ClapArgs, Debug)]
 #[command(after_help = "\
 Examples:
-  mk bench sim                              three sizes, up to a million tasks
-  mk bench sim --samples 3 --of-bar 0.33    a quick look: a third of each bar is enough
-  mk bench sim --out docs/results           a file for the record")]
-pub(crate) struct BenchSim {
-    /// Measurements of each case; the median counts
+  --samples 3 --of-bar 0.33    a quick look: a third of each bar is enough
+  --out docs/results           a file for the record, and its picture")]
+pub(crate) struct BenchOptions {
+    /// Measurements of each case; the median counts. Cases that take many seconds are measured a third as often
     #[arg(long, value_name = "NUMBER", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000), allow_negative_numbers = true)]
     pub(crate) samples: u16,
     /// The share of each bar that is enough to pass
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share, allow_negative_numbers = true)]
     pub(crate) of_bar: f64,
-    /// Write NAME-DATE-COMMIT.json to this folder
+    /// Write NAME-DATE-COMMIT.json to this folder, and its picture beside it: NAME-DATE-COMMIT.svg
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  mk bench plot docs/results/sim-2026-01-31-0123456789.json --out sim.svg")]
+pub(crate) struct BenchPlot {
+    /// A record, as `mk bench NAME --out` writes it
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Write the picture to this .svg file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
 }
 
 /// A whole number; what is too large or negative is said to be out of range.
@@ -171,9 +278,12 @@ pub(crate) struct Problem {
     /// Type of A, B and C; sums are f32 [default: bf16, or what the file says]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(crate) dtype: Option<Float>,
-    /// fused: tiles start as slices of A arrive; unfused: when all of A has arrived
-    #[arg(long, value_enum, value_name = "PLAN", default_value_t = PlanKind::Fused)]
-    pub(crate) plan: PlanKind,
+    /// fused: tiles start as slices of A arrive; unfused: when all of A has arrived [default: the faster one]
+    #[arg(long, value_enum, value_name = "PLAN")]
+    pub(crate) plan: Option<PlanKind>,
+    /// Inside a node, push: ranks write their rows into their peers' memory; pull: peers read them [default: the faster one]
+    #[arg(long, value_enum, value_name = "GATHER")]
+    pub(crate) gather: Option<GatherKind>,
     /// The most lanes (SMs) of each GPU that the plan may use; it takes no more than it has work for [default: all]
     #[arg(long, value_name = "LANES", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) lanes: Option<u64>,
@@ -186,7 +296,7 @@ pub(crate) struct WorldArgs {
     /// GPUs in all, at most 65536
     #[arg(long, value_name = "RANKS", default_value_t = 4, value_parser = whole, allow_negative_numbers = true)]
     pub(crate) ranks: u64,
-    /// Servers that the GPUs are evenly spread over; ag-gemm runs inside one so far, so 1 for it
+    /// Servers that the GPUs are evenly spread over, with a NIC for each GPU
     #[arg(long, value_name = "NODES", default_value_t = 1, value_parser = whole, allow_negative_numbers = true)]
     pub(crate) nodes: u64,
     /// A TOML file that describes the servers, in place of --ranks and --nodes
@@ -237,8 +347,9 @@ Examples:
       The baseline. https://ui.perfetto.dev shows who waits for what.
 
 Worlds:
-  ag-gemm runs inside one node so far: all ranks in one NVLink group, which is
-  --nodes 1, or one nvlink group of all ranks in the --topology file.
+  --ranks 64 --nodes 8 is eight servers of eight GPUs, with a NIC for each GPU.
+  Anything else (uneven nodes, NICs that GPUs share, groups that NVLink does not
+  connect) is described in a --topology file.
 
 Files:
   .safetensors  bf16 or fp16. A file with one matrix may name it anything;
@@ -328,6 +439,37 @@ pub(crate) struct VerifyArgs {
     pub(crate) hardware: HardwareArgs,
 }
 
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  mk run ag-gemm --trace t.json && mk trace t.json
+  mk trace t.json --out t.html                  a page to zoom, for a browser
+  mk trace t.json --out t.svg --ranks 0-3,8     a picture of these ranks
+
+The numbers:
+  The run is from the first start to the last end in the trace. In it, a compute
+  lane is at every moment one of
+    waiting              in a task, waiting for a signal;
+    busy                 in a task, not waiting;
+    communication alone  no compute lane of its rank is in a task, but a comm
+                         stream of the rank is;
+    idle                 anything else: no task yet, at the moment, or any more.
+  Exposed communication is waiting + communication alone: the mean over a rank's
+  compute lanes, then over ranks. It is what could be saved at most if
+  communication took no time. A lane that has finished early is idle, which is
+  not exposed communication.")]
+pub(crate) struct TraceArgs {
+    /// A trace, as `mk run --trace` writes it
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Write a timeline (.html, .svg), or the trace sorted and with known fields only (.json)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Ranks that a timeline shows, such as 0-3,8 [default: the first ones, as many as fit]
+    #[arg(long, value_name = "RANKS")]
+    pub(crate) ranks: Option<RankList>,
+}
+
 /// Types that a matrix product takes.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Float {
@@ -358,6 +500,22 @@ impl From<PlanKind> for mk_compute::Plan {
         match kind {
             PlanKind::Fused => mk_compute::Plan::Fused,
             PlanKind::Unfused => mk_compute::Plan::Unfused,
+        }
+    }
+}
+
+/// Who moves rows inside a node.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GatherKind {
+    Push,
+    Pull,
+}
+
+impl From<GatherKind> for mk_compute::Gather {
+    fn from(kind: GatherKind) -> mk_compute::Gather {
+        match kind {
+            GatherKind::Push => mk_compute::Gather::Push,
+            GatherKind::Pull => mk_compute::Gather::Pull,
         }
     }
 }

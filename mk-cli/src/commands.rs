@@ -1,8 +1,13 @@
 //! The commands.
 
 pub(crate) mod bench;
+pub(crate) mod codegen;
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod man;
 pub(crate) mod plan;
 mod problem;
 pub(crate) mod run;
 mod simulate;
+pub(crate) mod trace;
 pub(crate) mod verify;

@@ -29,6 +29,14 @@ struct Object<'a, T: Serialize> {
     rest: &'a T,
 }
 
+#[derive(Serialize)]
+struct Failed<'a> {
+    #[serde(flatten)]
+    says: &'a Explanation,
+    #[serde(flatten)]
+    result: Option<&'a serde_json::Value>,
+}
+
 impl<'a> Console<'a> {
     pub(crate) fn new(json: bool, out: &'a mut dyn Write, err: &'a mut dyn Write) -> Console<'a> {
         Console { json, out, err, lost: None }
@@ -38,6 +46,14 @@ impl<'a> Console<'a> {
     pub(crate) fn say(&mut self, what: &str, text: impl AsRef<str>) {
         if !self.json {
             let result = writeln!(self.out, "{what}: {}", printable(text.as_ref()));
+            self.keep(result);
+        }
+    }
+
+    /// A text for another program, as it is. Nothing where JSON was asked for.
+    pub(crate) fn text(&mut self, text: &str) {
+        if !self.json {
+            let result = self.out.write_all(text.as_bytes());
             self.keep(result);
         }
     }
@@ -102,7 +118,7 @@ impl<'a> Console<'a> {
     /// Says what went wrong.
     pub(crate) fn failure(&mut self, failure: &Failure) {
         if self.json {
-            self.write_object(false, &*failure.says);
+            self.write_object(false, &Failed { says: &failure.says, result: failure.result.as_deref() });
         } else {
             self.explain(failure);
         }

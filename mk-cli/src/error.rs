@@ -37,11 +37,18 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     /// Boxed: failures are rare, results are not.
     pub(crate) says: Box<Explanation>,
+    /// What was found out nevertheless: with `--json`, fields of the error's object.
+    pub(crate) result: Option<Box<serde_json::Value>>,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, says: Explanation) -> Failure {
-        Failure { exit, says: Box::new(says) }
+        Failure { exit, says: Box::new(says), result: None }
+    }
+
+    /// Adds what was found out nevertheless.
+    pub(crate) fn with(self, result: &impl serde::Serialize) -> Failure {
+        Failure { result: serde_json::to_value(result).ok().map(Box::new), ..self }
     }
 
     /// A file that cannot be used. `what` goes on from its name: `is a folder`.

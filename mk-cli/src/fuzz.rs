@@ -1,6 +1,7 @@
 //! Entry points for fuzzing: each takes any bytes, and panics only where the crate is wrong.
 
 use crate::tensors::{Place, find_npy, find_safetensors};
+use crate::timeline::{self, Shown, Summary, View};
 use mk_core::World;
 use std::io::Cursor;
 
@@ -18,6 +19,24 @@ pub fn safetensors(bytes: &[u8]) {
             check(&place, bytes);
         }
     }
+}
+
+/// A trace. Whatever can be read can be shown, and is the same when it has been written and read again.
+pub fn trace(bytes: &[u8]) {
+    let Ok(trace) = timeline::read(bytes) else { return };
+    let summary = Summary::of(&trace);
+    let all = &summary.all;
+    let parts = all.busy_us + all.waiting_us + all.comm_alone_us + all.idle_us;
+    assert!((parts - summary.run_us).abs() <= 1e-6 * summary.run_us, "parts of the run: {summary:?}");
+    let shown =
+        Shown::choose(&trace, None, timeline::SVG_BUDGET).expect("no rank is wanted that is not there");
+    let view = View::new(&trace, &summary, shown, trace.title());
+    assert!(timeline::svg(&view).ends_with("</svg>\n"));
+    assert!(timeline::html(&view).expect("text and numbers are JSON").ends_with("</html>\n"));
+    let mut json = Vec::new();
+    timeline::normal(&trace, &mut json).expect("memory can be written");
+    let again = timeline::read(&*json).expect("what was written can be read");
+    assert_eq!(again.slices.len(), trace.slices.len());
 }
 
 /// A file of faults.

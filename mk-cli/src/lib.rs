@@ -12,6 +12,7 @@ mod memory;
 mod setup;
 mod target;
 mod tensors;
+mod timeline;
 
 pub use error::Exit;
 
@@ -24,7 +25,8 @@ use std::io::Write;
 
 /// Runs the command that `args` name (the program's own name first), and says how it ended.
 ///
-/// Results go to `out`, everything else to `err`. Nothing here ends the process or reads its environment.
+/// Results go to `out`, everything else to `err`. Nothing here ends the process or reads its environment, but
+/// `mk doctor`, which is asked to look at it, and `mk codegen`, which looks for a compiler and for the user's cache.
 ///
 /// ```
 /// let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -68,8 +70,11 @@ fn dispatch(args: Args, console: &mut Console<'_>) -> Result<(), Failure> {
             args::PlanOperator::AgGemm(options) => commands::plan::ag_gemm(&options, console),
         },
         Command::Verify(options) => commands::verify::verify(&options, console),
-        Command::Bench(bench) => match bench.name {
-            args::BenchName::Sim(options) => commands::bench::sim(&options, console),
-        },
+        Command::Trace(options) => commands::trace::trace(&options, console),
+        Command::Bench(bench) => commands::bench::bench(&bench.name, console),
+        Command::Codegen(options) => commands::codegen::codegen(&options, console),
+        Command::Doctor(options) => commands::doctor::doctor(&options, console),
+        Command::Completions(options) => commands::completions::completions(&options, console),
+        Command::Man(options) => commands::man::man(&options, console),
     }
 }

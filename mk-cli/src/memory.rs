@@ -22,7 +22,7 @@ pub(crate) fn check(what: &str, bytes: u128, hint: &str) -> Result<(), Failure> 
 }
 
 /// Bytes that can be allocated without swapping, and without exceeding the limit of this process (`ulimit -v`).
-fn available() -> u64 {
+pub(crate) fn available() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let free = field(&read("/proc/meminfo"), "MemAvailable:").map_or(FALLBACK_BYTES, |kb| kb << 10);
     // In bytes; `unlimited` is no number.

@@ -5,9 +5,10 @@ use crate::error::Failure;
 use crate::memory::{self, human};
 use crate::setup;
 use crate::tensors::{self, Loaded};
-use mk_compute::{AllGatherGemm, Gemm, Plan};
-use mk_core::{DType, Error, Hardware, Program, Rank, Registry, Tensor, World};
+use mk_compute::{AllGatherGemm, Choice, Prediction, Settings};
+use mk_core::{DType, Error, Hardware, Mode, Program, Rank, Registry, Tensor, World};
 use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
 
 /// Rows, columns and depth where neither option nor file gives them.
 const DEFAULT_SIZE: u64 = 1024;
@@ -23,7 +24,6 @@ pub(crate) struct Product {
     pub(crate) n: u64,
     pub(crate) k: u64,
     pub(crate) dtype: DType,
-    kind: Plan,
     pub(crate) operator: AllGatherGemm,
     pub(crate) hardware: Hardware,
     pub(crate) registry: Registry,
@@ -61,50 +61,41 @@ impl Product {
         let dtype = dtype(problem, files)?;
         let hardware = setup::hardware(&world.hardware)?;
         let registry = setup::registry(&setup::world(world)?)?;
-        let mut operator =
-            AllGatherGemm::new(m, n, k, dtype).plan_kind(problem.plan.into()).hardware(hardware.clone());
+        let mut operator = AllGatherGemm::new(m, n, k, dtype).hardware(hardware.clone());
+        if let Some(plan) = problem.plan {
+            operator = operator.plan_kind(plan.into());
+        }
+        if let Some(gather) = problem.gather {
+            operator = operator.gather(gather.into());
+        }
         if let Some(lanes) = problem.lanes {
             operator = operator.lanes(lanes_of(lanes, &hardware)?);
         }
         operator.check()?;
-        Ok(Product { m, n, k, dtype, kind: problem.plan.into(), operator, hardware, registry })
+        Ok(Product { m, n, k, dtype, operator, hardware, registry })
     }
 
-    /// A bf16 product of this size, fused, on an H200.
+    /// A bf16 product of this size on H200s.
     pub(crate) fn sized([m, n, k]: [u64; 3], world: World) -> Result<Product, Failure> {
         let (dtype, hardware) = (DType::Bf16, Hardware::h200());
         let operator = AllGatherGemm::new(m, n, k, dtype).hardware(hardware.clone());
         operator.check()?;
-        let (kind, registry) = (Plan::default(), setup::registry(&world)?);
-        Ok(Product { m, n, k, dtype, kind, operator, hardware, registry })
+        let registry = setup::registry(&world)?;
+        Ok(Product { m, n, k, dtype, operator, hardware, registry })
     }
 
-    /// Plans it, if the plan fits into memory.
+    /// Decides how it is planned, and refuses a plan that would not fit into memory.
+    pub(crate) fn choose(&self) -> Result<Choice, Failure> {
+        let check = |bytes| memory::check("the plan", bytes, "use smaller matrices or fewer ranks");
+        check(self.operator.size(&self.registry).map_err(explain)? * TASK_BYTES)?;
+        let choice = self.operator.choose(&self.registry).map_err(explain)?;
+        check(choice.tasks * TASK_BYTES + choice.words * WORD_BYTES)?;
+        Ok(choice)
+    }
+
+    /// Plans it.
     pub(crate) fn plan(&self) -> Result<Program, Failure> {
-        let ranks = u128::from(self.registry.world().size());
-        let [rows, units] = [self.m, self.n / AllGatherGemm::UNIT].map(u128::from);
-        // Each rank's shard may end in a smaller block.
-        let row_blocks = rows.div_ceil(u128::from(Gemm::ROWS)) + ranks.min(rows);
-        let col_tiles = u128::from(self.n).div_ceil(u128::from(Gemm::COLS)) + ranks.min(units);
-        let tasks = row_blocks * (col_tiles + ranks);
-        let bytes = tasks * TASK_BYTES + self.words(row_blocks) * WORD_BYTES;
-        memory::check("the plan", bytes, "use smaller matrices or fewer ranks")?;
         self.operator.plan(&self.registry).map_err(explain)
-    }
-
-    /// Signal words of all ranks: on each, one for every slice that arrives, or for every rank where it waits for all of
-    /// them, and for every row block of every rank one that gives credit.
-    fn words(&self, row_blocks: u128) -> u128 {
-        let ranks = u128::from(self.registry.world().size());
-        let blocks = u128::from(self.k.div_ceil(Gemm::BLOCK_K));
-        // A slice is at least a block.
-        let slices = blocks.clamp(1, u128::from(AllGatherGemm::SLICES));
-        let arrivals = match self.kind {
-            Plan::Fused => row_blocks * slices,
-            Plan::Unfused => ranks,
-        };
-        let shard = u128::from(self.m).div_ceil(ranks).div_ceil(u128::from(Gemm::ROWS));
-        ranks * (arrivals + ranks * shard)
     }
 
     /// Bytes of A, B and C.
@@ -151,8 +142,8 @@ fn explain(e: Error) -> Failure {
     let missing = matches!(e, Error::MissingCapability { .. });
     let mut failure = Failure::from(e);
     if missing {
-        failure.says.hint = "ag-gemm runs inside one node so far, all ranks in one NVLink group: use --nodes 1, or one nvlink \
-                             group of all ranks in the --topology file"
+        failure.says.hint = "give every node a NIC on one fabric in the --topology file, and put the ranks of a node into one \
+                             nvlink group"
             .into();
     }
     failure
@@ -225,6 +216,10 @@ pub(crate) struct Planned {
     pub(crate) operator: String,
     pub(crate) ranks: u32,
     pub(crate) nodes: usize,
+    /// How: fused or not, push or pull, lanes, slices.
+    pub(crate) settings: PlannedSettings,
+    /// What it is likely to take.
+    pub(crate) predicted: Predicted,
     pub(crate) tasks: usize,
     /// Lanes of the rank that uses most.
     pub(crate) lanes: u16,
@@ -232,28 +227,81 @@ pub(crate) struct Planned {
     pub(crate) memory: mk_core::program::Memory,
     /// Bytes that all ranks together write to or read from others in one run.
     pub(crate) moved_bytes: u64,
+    /// The same by transport.
+    pub(crate) links: Vec<Traffic>,
+}
+
+/// What the planner decided.
+#[derive(Serialize)]
+pub(crate) struct PlannedSettings {
+    pub(crate) plan: String,
+    pub(crate) gather: String,
+    pub(crate) lanes: u16,
+    pub(crate) comm_lanes: u16,
+    pub(crate) network_lanes: u16,
+    pub(crate) slices: u16,
+}
+
+impl PlannedSettings {
+    pub(crate) fn of(s: &Settings) -> PlannedSettings {
+        let Settings { plan, gather, lanes, comm_lanes, network_lanes, slices } = *s;
+        let (plan, gather) = (plan.to_string(), gather.to_string());
+        PlannedSettings { plan, gather, lanes, comm_lanes, network_lanes, slices }
+    }
+}
+
+/// What a plan is likely to take, in microseconds.
+#[derive(Serialize)]
+pub(crate) struct Predicted {
+    pub(crate) us: f64,
+    /// Tiles alone; rows alone; and for how long the busiest port inside a node and out of it is held.
+    pub(crate) compute_us: f64,
+    pub(crate) gathered_us: f64,
+    pub(crate) nvlink_us: f64,
+    pub(crate) network_us: f64,
+    /// What most of the time goes to.
+    pub(crate) limit: String,
+}
+
+impl Predicted {
+    pub(crate) fn of(p: &Prediction) -> Predicted {
+        let us = |ns: f64| ns / 1000.0;
+        Predicted {
+            us: us(p.time_ns),
+            compute_us: us(p.compute_ns),
+            gathered_us: us(p.gathered_ns),
+            nvlink_us: us(p.nvlink_ns),
+            network_us: us(p.network_ns),
+            limit: p.limit().0.to_string(),
+        }
+    }
 }
 
 impl Planned {
-    pub(crate) fn of(product: &Product, program: &Program) -> Result<Planned, Failure> {
+    pub(crate) fn of(product: &Product, choice: &Choice, program: &Program) -> Result<Planned, Failure> {
+        let links = traffic(program, &product.registry)?;
         Ok(Planned {
             operator: product.operator.to_string(),
             ranks: program.ranks,
             nodes: product.registry.topology().nodes().len(),
+            settings: PlannedSettings::of(&choice.settings),
+            predicted: Predicted::of(&choice.prediction),
             tasks: program.tasks.len(),
             lanes: program.lanes.iter().copied().max().unwrap_or(0),
             memory: program.memory()?,
-            moved_bytes: moved_bytes(program, &product.registry)?,
+            moved_bytes: links.iter().map(|l| l.bytes).sum(),
+            links,
         })
     }
 
     /// For people.
     pub(crate) fn text(&self) -> String {
         let s = |n: usize| if n == 1 { "" } else { "s" };
-        let Planned { operator, ranks, nodes, tasks, lanes, memory, moved_bytes } = self;
+        let Planned { operator, ranks, nodes, settings, tasks, lanes, memory, moved_bytes, .. } = self;
         let bytes = memory.heap + memory.bound + memory.staging + memory.signals + memory.tasks;
         format!(
-            "{operator} on {ranks} rank{} of {nodes} node{}: {tasks} task{}, {lanes} lane{} a rank, {} a rank, {} moved",
+            "{operator} ({}) on {ranks} rank{} of {nodes} node{}: {tasks} task{}, {lanes} lane{} a rank, {} a rank, {} moved",
+            settings.plan,
             s(*ranks as usize),
             s(*nodes),
             s(*tasks),
@@ -264,21 +312,53 @@ impl Planned {
     }
 }
 
-/// Bytes of accesses to other ranks' memory.
-fn moved_bytes(program: &Program, registry: &Registry) -> Result<u64, Failure> {
+/// What goes through one transport in one run.
+#[derive(Serialize)]
+pub(crate) struct Traffic {
+    pub(crate) transport: &'static str,
+    /// Of all ranks.
+    pub(crate) bytes: u64,
+    /// Pairs of ranks, each direction by itself.
+    pub(crate) links: usize,
+    /// Out of the rank that sends most through it.
+    pub(crate) most_out_bytes: u64,
+}
+
+/// Bytes of accesses to other ranks' memory, by transport.
+fn traffic(program: &Program, registry: &Registry) -> Result<Vec<Traffic>, Failure> {
     let opcodes = program.opcodes(registry)?;
-    let mut bytes = 0u64;
+    let mut by_link: BTreeMap<&'static str, HashMap<(Rank, Rank), u64>> = BTreeMap::new();
     for stream in &program.streams {
         for id in stream.tasks() {
             let task = program.task(id);
-            let spec = program.spec(registry, opcodes[task.op.index()], stream.rank, task)?;
+            let opcode = opcodes[task.op.index()];
+            let spec = program.spec(registry, opcode, stream.rank, task)?;
             for a in spec.accesses.iter().filter(|a| a.rank != stream.rank) {
+                let Some(route) = registry.route_of(opcode, stream.rank, a.rank) else { continue };
                 let element = program.regions.get(a.region.index()).map_or(0, |r| r.dtype.bytes());
-                bytes = bytes.saturating_add(a.rect.area().saturating_mul(element));
+                // What is read travels the other way.
+                let way = if a.mode == Mode::Read { (a.rank, stream.rank) } else { (stream.rank, a.rank) };
+                let bytes = by_link.entry(route.transport()).or_default().entry(way).or_insert(0);
+                *bytes = bytes.saturating_add(a.rect.area().saturating_mul(element));
             }
         }
     }
-    Ok(bytes)
+    Ok(by_link.into_iter().map(|(transport, links)| Traffic::of(transport, &links)).collect())
+}
+
+impl Traffic {
+    fn of(transport: &'static str, links: &HashMap<(Rank, Rank), u64>) -> Traffic {
+        let mut out: HashMap<Rank, u64> = HashMap::new();
+        for ((from, _), bytes) in links {
+            *out.entry(*from).or_insert(0) += bytes;
+        }
+        Traffic {
+            transport,
+            bytes: links.values().sum(),
+            links: links.len(),
+            most_out_bytes: out.values().copied().max().unwrap_or(0),
+        }
+    }
 }
 
 /// The parts of A and B that each rank starts with.

@@ -52,12 +52,15 @@ pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(),
         check_memory(&product, checked)?;
     }
     let rounded = files.round(product.dtype)?;
-    let program = {
+    let (choice, program) = {
         let _step = console.step("planning");
-        product.plan()?
+        (product.choose()?, product.plan()?)
     };
-    let planned = Planned::of(&product, &program)?;
+    let planned = Planned::of(&product, &choice, &program)?;
     console.say("planned", planned.text());
+    if args.problem.plan.is_none() && choice.alternatives.len() > 1 {
+        console.say("chosen", &choice.why);
+    }
     let verified = {
         let _step = console.step("proving");
         program.verify(&product.registry, &product.hardware)?

@@ -1,7 +1,7 @@
 //! Get.
 
 use mk_core::{
-    ArgError, CopyArgs, Direction, Env, Handler, Spec, Step, Stream, Views, copy_model, copy_spec,
+    ArgError, CopyArgs, Device, Direction, Env, Handler, Spec, Step, Stream, Views, copy_model, copy_spec,
 };
 
 /// Reads a rectangle from a peer's mapped memory, unit by unit.
@@ -23,5 +23,16 @@ impl Handler for Get {
 
     fn model(&self, _: &CopyArgs, step: Step, views: &mut Views<'_>) {
         copy_model(Direction::Get, step, views);
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-nvlink/device/get.cuh",
+            source: include_str!("../../device/get.cuh"),
+            name: "mk::nvlink::Get",
+            pages: 0,
+            math_registers: 0,
+            min_arch: 90,
+        })
     }
 }

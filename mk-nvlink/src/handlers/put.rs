@@ -1,7 +1,7 @@
 //! Put.
 
 use mk_core::{
-    ArgError, CopyArgs, Direction, Env, Handler, Spec, Step, Stream, Views, copy_model, copy_spec,
+    ArgError, CopyArgs, Device, Direction, Env, Handler, Spec, Step, Stream, Views, copy_model, copy_spec,
 };
 
 /// Writes a rectangle to a peer's mapped memory, unit by unit: the comm warp copies source -> shared memory -> peer.
@@ -23,5 +23,16 @@ impl Handler for Put {
 
     fn model(&self, _: &CopyArgs, step: Step, views: &mut Views<'_>) {
         copy_model(Direction::Put, step, views);
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-nvlink/device/put.cuh",
+            source: include_str!("../../device/put.cuh"),
+            name: "mk::nvlink::Put",
+            pages: 0,
+            math_registers: 0,
+            min_arch: 90,
+        })
     }
 }

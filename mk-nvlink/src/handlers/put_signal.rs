@@ -1,7 +1,7 @@
 //! Put and signal.
 
 use mk_core::{
-    ArgError, CopyArgs, Direction, Env, Handler, Spec, Step, Stream, Views, copy_model, copy_spec,
+    ArgError, CopyArgs, Device, Direction, Env, Handler, Spec, Step, Stream, Views, copy_model, copy_spec,
 };
 
 /// Writes a rectangle to a peer's mapped memory, and raises words there after the bytes: one a unit
@@ -23,5 +23,16 @@ impl Handler for PutSignal {
 
     fn model(&self, _: &CopyArgs, step: Step, views: &mut Views<'_>) {
         copy_model(Direction::Put, step, views);
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-nvlink/device/put_signal.cuh",
+            source: include_str!("../../device/put_signal.cuh"),
+            name: "mk::nvlink::PutSignal",
+            pages: 0,
+            math_registers: 0,
+            min_arch: 90,
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Reduce-put.
 
 use mk_core::{
-    ArgError, CopyArgs, Direction, Env, Handler, Spec, Step, Stream, Views, copy_model, copy_spec,
+    ArgError, CopyArgs, Device, Direction, Env, Handler, Spec, Step, Stream, Views, copy_model, copy_spec,
 };
 
 /// Adds a rectangle to a peer's mapped memory: reads what is there, adds in f32 (`i32` as integers, wrapping), rounds
@@ -24,5 +24,16 @@ impl Handler for ReducePut {
 
     fn model(&self, _: &CopyArgs, step: Step, views: &mut Views<'_>) {
         copy_model(Direction::ReducePut, step, views);
+    }
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-nvlink/device/reduce_put.cuh",
+            source: include_str!("../../device/reduce_put.cuh"),
+            name: "mk::nvlink::ReducePut",
+            pages: 0,
+            math_registers: 0,
+            min_arch: 90,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Signal.
 
-use mk_core::{ArgError, Env, Handler, Spec, Step, Stream, SyncArgs, Views, sync_spec};
+use mk_core::{ArgError, Device, Env, Handler, Spec, Step, Stream, SyncArgs, Views, sync_spec};
 
 /// Raises words on a peer and touches no other memory: what it raises, and after what, stands in its posts and waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,4 +17,15 @@ impl Handler for Signal {
     }
 
     fn model(&self, _: &SyncArgs, _: Step, _: &mut Views<'_>) {}
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-nvlink/device/signal.cuh",
+            source: include_str!("../../device/signal.cuh"),
+            name: "mk::nvlink::Signal",
+            pages: 0,
+            math_registers: 0,
+            min_arch: 90,
+        })
+    }
 }

@@ -1,6 +1,6 @@
 //! Wait.
 
-use mk_core::{ArgError, Env, Handler, Spec, Step, Stream, SyncArgs, Views, sync_spec};
+use mk_core::{ArgError, Device, Env, Handler, Spec, Step, Stream, SyncArgs, Views, sync_spec};
 
 /// Waits, touches nothing, and posts: joins more words than one task can wait for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,4 +17,15 @@ impl Handler for Wait {
     }
 
     fn model(&self, _: &SyncArgs, _: Step, _: &mut Views<'_>) {}
+
+    fn device(&self) -> Option<Device> {
+        Some(Device {
+            file: "mk-nvlink/device/wait.cuh",
+            source: include_str!("../../device/wait.cuh"),
+            name: "mk::nvlink::Wait",
+            pages: 0,
+            math_registers: 0,
+            min_arch: 90,
+        })
+    }
 }

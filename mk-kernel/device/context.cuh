@@ -1,0 +1,353 @@
+// What every role of a lane has: shared memory, waits, posts, faults, regions, trace.
+//
+// A wait is an acquire at system scope, with the proxy fence that TMA and bulk copies of what it guards need. A post is a
+// release at system scope, with the same fence, made by one thread after all that it covers has landed. Every wait ends: it
+// looks at the abort word and at a bound in SM clocks. After a fault (`dead`) waits return at once and posts do nothing.
+#pragma once
+#include "mk/ptx.cuh"
+
+namespace mk {
+
+extern __shared__ __align__(1024) unsigned char shared_memory[];
+
+constexpr u32 WARP = 32, WARPGROUP = 128;  // threads
+constexpr u32 MATH_GROUPS = 2;             // warpgroups
+constexpr u32 MATH_WARPS = MATH_GROUPS * WARPGROUP / WARP;
+
+// ---------------------------------------------------------------------------------------------- shared memory
+
+// Offsets in bytes. Pages first: 128-byte swizzle wants them aligned to 1024.
+namespace Arena {
+constexpr u32 BARRIER = 8;
+constexpr u32 RING = 0;
+constexpr u32 STAGING = RING + RING_PAGES * PAGE_BYTES;
+constexpr u32 COMM_RING = STAGING + STAGING_PAGES * PAGE_BYTES;
+constexpr u32 RECORDS = COMM_RING + COMM_PAGES * PAGE_BYTES;  // of the compute stream
+constexpr u32 COMM_RECORD = RECORDS + TASK_SLOTS * sizeof(Task);
+constexpr u32 COMM_JOB = COMM_RECORD + sizeof(Task);  // what the comm warp moves
+constexpr u32 JOB_BYTES = 80;
+constexpr u32 BRIEFS = COMM_JOB + JOB_BYTES;
+constexpr u32 LEDGERS = BRIEFS + TASK_SLOTS * 8;  // by warp
+constexpr u32 LEDGER_BYTES = 64;
+constexpr u32 EPOCHS = LEDGERS + THREADS / WARP * LEDGER_BYTES;  // by clock, read once a run
+constexpr u32 ROTATIONS = EPOCHS + CLOCKS * 8;  // by depth: the rotating copy of this epoch, a u32 each
+constexpr u32 ROTATIONS_BYTES = (MAX_DEPTH + 2) / 2 * 8;
+
+// By page: what has been loaded for math, or for store; what is free; what math has passed on to store.
+constexpr u32 FULL_MATH = ROTATIONS + ROTATIONS_BYTES;
+constexpr u32 FULL_STORE = FULL_MATH + RING_PAGES * BARRIER;
+constexpr u32 EMPTY = FULL_STORE + RING_PAGES * BARRIER;
+constexpr u32 DONE = EMPTY + RING_PAGES * BARRIER;
+
+// By slot: a record is there (all roles wait for it, each time, and none can be lapped, for fetch refills a slot only when
+// all have freed it); every role is done with it. The other three are used only by tasks that need them: math has consumed
+// all groups; the store waits are met; math's stores have landed. One each a slot: a single one can be lapped.
+constexpr u32 SLOT_FULL = DONE + RING_PAGES * BARRIER;
+constexpr u32 SLOT_EMPTY = SLOT_FULL + TASK_SLOTS * BARRIER;
+constexpr u32 LOADED = SLOT_EMPTY + TASK_SLOTS * BARRIER;
+constexpr u32 MAY_STORE = LOADED + TASK_SLOTS * BARRIER;
+constexpr u32 STORED = MAY_STORE + TASK_SLOTS * BARRIER;
+
+constexpr u32 COMM_SLOTS = 2;
+constexpr u32 COMM_FULL = STORED + TASK_SLOTS * BARRIER;
+constexpr u32 BYTES = COMM_FULL + COMM_SLOTS * BARRIER;
+static_assert(BYTES <= SHARED_BYTES, "a block of Hopper has 227 KB");
+static_assert(RECORDS % 16 == 0 && LEDGERS % 8 == 0 && EPOCHS % 8 == 0 && FULL_MATH % 8 == 0, "alignment");
+}  // namespace Arena
+
+// ---------------------------------------------------------------------------------------------- context
+
+// A wait for another role lasts as long as that role's waits for signals, one after the other. Its own bound is only for a
+// fault of the kernel itself, which must not be blamed before the signal that everybody waits for.
+constexpr u64 BARRIER_PATIENCE = 16;  // times the bound of a signal
+
+DEV u32 wait_at(const Wait& w) { return w.bits & 15; }
+DEV u32 wait_lag(const Wait& w) { return w.bits >> 4; }
+DEV u32 post_at(const Post& p) { return p.bits & 3; }
+DEV u32 post_kind(const Post& p) { return p.bits >> 2 & 3; }
+DEV u32 post_clock(const Post& p) { return p.bits >> 4 & 7; }
+
+// What one thread of a warp keeps in shared memory, for it is seldom needed and registers are scarce outside of math.
+struct Ledger {
+    // The fault that the warp saw; reason 0: none.
+    u32 reason, word;
+    u64 expected, seen;
+    // Waits: the block before which the next word of a Block wait is due; words met so far, 16 bits for each wait; whether
+    // a wait has been met that was not met at once, so that the long bound of the start is over.
+    u32 guard, guard_words, started;
+    // Comm: words raised of Block posts, 16 bits for each post.
+    u32 raised_words;
+    // Trace.
+    u64 began_ns, waited_ns, events;
+};
+static_assert(sizeof(Ledger) <= Arena::LEDGER_BYTES, "as the arena has it");
+
+// Where a rectangle of a region begins.
+struct Place {
+    u8* at;
+    u32 pitch;  // bytes from row to row; 32 bits, for registers are scarce outside of math
+
+    DEV u8* row(u32 r, u32 byte = 0) const { return at + (u64)r * pitch + byte; }
+};
+
+// Shared memory that copies fill.
+struct Group {
+    u32 at;       // its address
+    u32 barrier;  // completes when all of it is there
+};
+
+// What every role has: where it is, whether it still lives, its waits and posts. One object a thread, in registers.
+struct Context {
+    const Params& params;
+    const u32 shared;  // address of shared_memory
+    const u32 role;
+    u32 record = Arena::RECORDS;  // of the current task
+    u32 task = 0;                 // its place in params.tasks
+    bool dead = false;            // a fault was seen
+
+    DEV Context(const Params& params, u32 role) : params(params), shared(ptx::shared_address(shared_memory)), role(role) {}
+
+    DEV const Task& current() const { return *(const Task*)(shared_memory + record); }
+    DEV Ledger& ledger() const {
+        return *(Ledger*)(shared_memory + Arena::LEDGERS + threadIdx.x / WARP * Arena::LEDGER_BYTES);
+    }
+    DEV u32 lane() const { return blockIdx.x - params.first_block; }
+
+    // The epoch of a clock, from 1. It is in device memory, was read at the start, and changes only when all have left.
+    DEV u64 epoch(u32 clock = 0) const { return *(const u64*)(shared_memory + Arena::EPOCHS + clock * 8); }
+
+    // -- faults
+
+    // A fault is only noted where it is seen (the code of every wait contains this), and reported when the role leaves.
+    DEV void fail(u32 reason, u32 word, u64 expected, u64 seen) {
+        dead = true;
+        Ledger& l = ledger();
+        l.word = word;
+        l.expected = expected;
+        l.seen = seen;
+        l.reason = reason;
+    }
+
+    // Before a role leaves, by one thread. The first fault of a rank wins: it writes the record, its reason last.
+    DEV void report() const {
+        const Ledger& n = ledger();
+        Fault* const f = params.fault;
+        if (n.reason == 0 || ptx::compare_and_swap(&f->abort, 0, 1) != 0) return;
+        ptx::store_relaxed(&f->rank, params.rank);
+        ptx::store_relaxed(&f->lane, lane());
+        ptx::store_relaxed(&f->role, role);
+        ptx::store_relaxed(&f->task, task);
+        ptx::store_relaxed(&f->op, current().op);
+        ptx::store_relaxed(&f->word, n.word);
+        ptx::store_relaxed(&f->expected, n.expected);
+        ptx::store_relaxed(&f->seen, n.seen);
+        ptx::store_relaxed(&f->epoch, epoch());
+        ptx::store_relaxed(&f->generation, params.generation);
+        ptx::store_release(&f->reason, n.reason);
+    }
+
+    // Whether somebody else has raised the abort word.
+    DEV bool aborted() const { return ptx::load_relaxed(&params.fault->abort) != 0; }
+
+    // -- barriers in shared memory
+
+    DEV bool barrier_complete(u32 barrier, u32 parity) const {
+        return ptx::mbarrier_test_wait(shared + barrier, parity);
+    }
+
+    DEV void wait_barrier(u32 barrier, u32 parity) {
+        if (dead || ptx::mbarrier_try_wait(shared + barrier, parity)) return;
+        const u64 since = ptx::clock();
+        for (u32 turn = 1; !dead && !ptx::mbarrier_try_wait(shared + barrier, parity); turn++) {
+            if (turn % 16 != 0) continue;
+            if (aborted()) {
+                dead = true;
+            } else if (ptx::clock() - since > params.bounds.start_clocks + BARRIER_PATIENCE * params.bounds.run_clocks) {
+                fail(FAULT_BARRIER, barrier, parity, 0);
+            }
+        }
+    }
+
+    // -- signals: words of the own rank. One thread polls, for each poll invalidates the L1.
+
+    DEV const u64* word(const Wait& w, u32 j) const {
+        return params.signals[params.rank] + (w.word + j * (u32)w.stride);
+    }
+
+    DEV u64 target(const Wait& w) const {
+        const i64 epochs = (i64)epoch(w.clock) - 1 - wait_lag(w);
+        const i64 target = epochs * w.total + w.upto;
+        return target > 0 ? target : 0;
+    }
+
+    DEV u64 signal_bound() const { return ledger().started ? params.bounds.run_clocks : params.bounds.start_clocks; }
+
+    DEV bool word_met(const Wait& w, u32 j) const { return ptx::load_acquire(word(w, j)) >= target(w); }
+
+    // Waits for word `j` of it. The caller then needs `fence_proxy_async` before TMA or bulk copies of what it guards.
+    DEV void wait_word(const Wait& w, u32 j) {
+        const u64* const at = word(w, j);
+        const u64 want = target(w);
+        u64 seen = ptx::load_acquire(at);
+        if (seen < want) {
+            const u64 since = ptx::clock();
+            trace_wait_begins();
+            for (u32 turn = 1; !dead && (seen = ptx::load_acquire(at)) < want; turn++) {
+                if (turn % 16 != 0) continue;
+                if (aborted()) {
+                    dead = true;
+                } else if (ptx::clock() - since > signal_bound()) {
+                    fail(FAULT_SIGNAL, w.word + j * (u32)w.stride, want, seen);
+                }
+            }
+            trace_wait_ends();
+            ledger().started = true;
+        }
+    }
+
+    // All words of the task's waits that are due at `at`.
+    DEV void wait_all(u32 at) {
+        const Task& t = current();
+        bool any = false;
+#pragma unroll
+        for (u32 i = 0; i < WAITS; i++) {
+            const Wait& w = t.waits[i];
+            if (w.total == 0 || wait_at(w) != at) continue;
+            for (u32 j = 0; j < w.count && !dead; j++) wait_word(w, j);
+            any = true;
+        }
+        if (any) ptx::fence_proxy_async();
+    }
+
+    // Before the first block.
+    DEV void open_guards() {
+        wait_all(WAIT_AT_START);
+        ledger().guard = ledger().guard_words = 0;
+    }
+
+    // Whether all words that are due before block `block` are met. If it is patient, it waits for them.
+    template <bool PATIENT>
+    DEV bool pass_guards(u32 block) {
+        const Task& t = current();
+        u32 next = ~0u;
+        bool any = false, all = true;
+#pragma unroll
+        for (u32 i = 0; i < WAITS; i++) {
+            const Wait& w = t.waits[i];
+            if (w.total == 0 || wait_at(w) != WAIT_AT_BLOCK) continue;
+            const u32 every = w.every > 0 ? w.every : 1, before = ledger().guard_words >> (16 * i) & 0xffff;
+            u32 met = before;
+            for (; met < w.count && met * every <= block; met++) {
+                if constexpr (PATIENT) {
+                    wait_word(w, met);
+                    if (dead) break;
+                } else if (!word_met(w, met)) {
+                    all = false;
+                    break;
+                }
+            }
+            any |= met != before;
+            ledger().guard_words += (met - before) << (16 * i);
+            if (met < w.count && met * every < next) next = met * every;
+        }
+        ledger().guard = next;
+        if (any) ptx::fence_proxy_async();
+        return all;
+    }
+
+    // Raises the `nth` word of a post. What it covers has been seen to land by this thread, or by one that it has
+    // synchronised with: the release at system scope is cumulative.
+    DEV void post(const Post& p, u32 nth = 0) {
+        if (dead) return;
+        u64* const words = params.signals[p.rank];
+        if (!words) return fail(FAULT_UNREACHABLE, p.word, 0, p.rank);
+        ptx::fence_proxy_async();
+        u64* const at = words + (p.word + nth);
+        if (post_kind(p) == SIGNAL_ADD) {
+            ptx::add_release(at, 1);
+        } else {
+            ptx::store_release(at, (epoch(post_clock(p)) - 1) * p.total + p.ordinal);
+        }
+    }
+
+    DEV void post_all(u32 at) {
+        const Task& t = current();
+#pragma unroll
+        for (u32 i = 0; i < POSTS; i++) {
+            if (t.posts[i].total != 0 && post_at(t.posts[i]) == at) post(t.posts[i]);
+        }
+    }
+
+    // -- regions
+
+    DEV const RegionInfo& region(u32 id) const { return params.regions[id]; }
+
+    // Which of its rotating copies this epoch uses.
+    DEV u32 rotation(const RegionInfo& r) const {
+        return *(const u32*)(shared_memory + Arena::ROTATIONS + r.depth * 4);
+    }
+
+    // Where it lies on `rank` in this epoch; null if that is out of reach.
+    DEV u8* base(u32 id, u32 rank) const {
+        u8* const p = params.bases[(u64)rank * params.region_count + id];
+        const RegionInfo& r = region(id);
+        return p ? p + rotation(r) * r.copy_bytes : nullptr;
+    }
+
+    DEV Place place(u32 id, u32 rank, u64 row, u64 col) const {
+        const RegionInfo& r = region(id);
+        return Place{base(id, rank) + row * r.pitch_bytes + col * r.element_bytes, (u32)r.pitch_bytes};
+    }
+
+    // 0, or why bulk copies cannot move these columns of it: their addresses and sizes are multiples of 16 bytes.
+    DEV u32 check_rows(u32 id, u32 rank, u64 col, u64 cols) const {
+        const u8* const p = base(id, rank);
+        if (!p) return FAULT_UNREACHABLE;
+        const RegionInfo& r = region(id);
+        if (r.pitch_bytes >> 31 != 0) return FAULT_ARGUMENTS;
+        const u64 all = (u64)p | r.pitch_bytes | col * r.element_bytes | cols * r.element_bytes;
+        return all % 16 != 0 ? FAULT_ALIGNMENT : 0;
+    }
+
+    DEV const TensorMap* map(u32 id, u32 kind) const { return params.maps + (id * MAP_KINDS + kind); }
+
+    // -- trace: one event a task and role, in a ring of its own. Only in kernels that are built for it: the global timer
+    // is slow to read.
+#ifdef MK_TRACE
+    DEV u32 trace_ring() const { return lane() * ROLES + role; }
+    DEV void trace_opens() {
+        if (params.trace_events != 0) ledger().events = params.trace_counts[trace_ring()];
+    }
+    DEV void trace_begins() {
+        ledger().began_ns = ptx::global_timer_ns();
+        ledger().waited_ns = 0;
+    }
+    DEV void trace_wait_begins() { ledger().waited_ns -= ptx::global_timer_ns(); }
+    DEV void trace_wait_ends() { ledger().waited_ns += ptx::global_timer_ns(); }
+    DEV void trace_ends() {
+        const u32 capacity = params.trace_events;
+        if (capacity == 0) return;
+        Ledger& l = ledger();
+        TraceEvent& e = params.trace[(u64)trace_ring() * capacity + (u32)l.events % capacity];
+        e.start_ns = l.began_ns;
+        e.end_ns = ptx::global_timer_ns();
+        e.waited_ns = l.waited_ns;
+        e.task = task;
+        e.op = current().op;
+        e.role = (u16)role;
+        l.events++;
+    }
+    DEV void trace_closes() {
+        if (params.trace_events != 0) params.trace_counts[trace_ring()] = ledger().events;
+    }
+#else
+    DEV void trace_opens() {}
+    DEV void trace_begins() {}
+    DEV void trace_wait_begins() {}
+    DEV void trace_wait_ends() {}
+    DEV void trace_ends() {}
+    DEV void trace_closes() {}
+#endif
+};
+
+}  // namespace mk

@@ -1,0 +1,326 @@
+// The frame: all that happens around a compute task, so that a handler holds nothing but its bytes and its arithmetic.
+//
+//   fetch --record--> load --page(full)--> math --page(done)--> store --page(empty)--> load ...
+//
+// The contract. A handler is a struct of static functions, one for each role that takes part in it:
+//
+//   using Args = ...;                                   the argument struct, as Rust declares it
+//   static constexpr u32 pages;                         pages of one group: 1, 2, 3, 4, 6 or 12
+//   static DEV u32  check(const Context&, const Args&)  0, or why this GPU cannot do it (FAULT_*)
+//   static DEV u64  groups(const Context&, const Args&) groups of pages that the task takes from the ring, in all
+//   static DEV void load(Frame&, const Args&)           one thread: fills each group; calls `reach` before each block
+//   static DEV void math(Frame&, const Args&)           256 threads: takes each group; releases it, or passes it to store
+//   static DEV void store(Frame&, const Args&)          one thread: writes each group and releases it
+//
+// Leave out `store` where the math warps write the result themselves (they call `begin_output` first), and `math` where
+// bytes only move. All roles walk through the same groups in the same order. Something must be loaded before anything is
+// written: a task without operands takes one group of no bytes, since it is the load role that waits for signals.
+//
+// What the frame does, and a handler cannot forget:
+//   waits   WaitAt::Start before `load`, ::Block in `reach` (what is left after `load`), ::Store before the first store
+//   posts   PostAt::Loaded once every group is consumed, ::Done once every byte has landed; both by the store role, in
+//           the order of the stream
+//   faults  every wait looks at the abort word and at its bound; after a fault waits return at once, nothing is loaded,
+//           stored or posted, and each role leaves at the end of its task
+//
+// Nine rules were learned by measurement; the ones that shape this file:
+//   - Each barrier has one role that waits for it, which waits for each completion once and keeps its own parity bit. A
+//     barrier with two waiting roles aliases as soon as one of them skips a task.
+//   - Groups are aligned to their size, so they never wrap. Fetch simulates the ring and publishes each task's first page:
+//     a role that has no part in a task need not follow it.
+//   - No function call is reachable from the math loop: it makes the compiler serialise wgmma (C7510) and ignore
+//     setmaxnreg (C7507). So all of this is inlined, there is no 64-bit division and no exact f32 division.
+#pragma once
+#include "mk/context.cuh"
+
+namespace mk {
+
+// What fetch tells the other roles beside the record.
+struct Brief {
+    static constexpr u32 LEAVE = 1u << 8;        // no task: the stream has ended
+    static constexpr u32 STORE_WAITS = 1u << 9;  // it has waits of this kind, posts of this kind
+    static constexpr u32 LOADED_POSTS = 1u << 10;
+    static constexpr u32 DONE_POSTS = 1u << 11;
+
+    u32 bits;  // first page in the low 8 bits
+    u32 task;
+
+    DEV u32 first_page() const { return bits & 255; }
+    DEV bool has(u32 what) const { return bits & what; }
+};
+
+// ---------------------------------------------------------------------------------------------- pages and slots
+
+// What the functions of a compute handler get. Each role uses its own part of it; the rest is never there.
+struct Frame : Context {
+    static constexpr u32 NONE = ~0u;
+
+    u32 slot = 0, slot_parity = 0;
+    u32 page = 0;  // where this role is in the ring
+
+    // Parities, a bit for each page or slot: of what the role waits for next.
+    u32 seen = 0;                              // `empty` (load), or the role's own `full` (math, store)
+    u32 done_seen = 0;                         // store
+    u32 loaded_seen = 0, stored_seen = 0;      // store
+    u32 may_store_seen = 0;                    // math
+    u32 filled_math = 0, filled_store = 0;     // load: of what it has issued
+
+    u32 held = NONE;            // store: first page of a group whose bytes may still be in shared memory
+    bool loaded_due = false;    // store: the Loaded posts of this task are still to be made
+    bool output_begun = false;  // math
+
+    using Context::Context;
+
+    // -- slots
+
+    DEV void wait_slot() {
+        record = Arena::RECORDS + slot * sizeof(Task);
+        wait_barrier(Arena::SLOT_FULL + slot * Arena::BARRIER, slot_parity);
+    }
+
+    DEV Brief brief() const { return *(const Brief*)(shared_memory + Arena::BRIEFS + slot * 8); }
+
+    // A role that has seen a fault is silent: it tells nobody that anything is free, full or done. So no byte that was not
+    // waited for goes on to a role that has not seen it yet.
+    DEV void arrive(u32 barrier) {
+        if (!dead) ptx::mbarrier_arrive(shared + barrier);
+    }
+
+    DEV void free_slot() { arrive(Arena::SLOT_EMPTY + slot * Arena::BARRIER); }
+
+    DEV void next_slot() {
+        if (++slot == TASK_SLOTS) {
+            slot = 0;
+            slot_parity ^= 1;
+        }
+    }
+
+    // Moves on by one group.
+    template <u32 PAGES>
+    DEV void step() {
+        page += PAGES;
+        if (page == RING_PAGES) page = 0;
+    }
+
+    DEV u32 page_address() const { return shared + Arena::RING + page * PAGE_BYTES; }
+
+    // -- load
+
+    // Meets the waits that guard block `block`, if they have not been met before.
+    DEV void reach(u32 block) {
+        if (block >= ledger().guard) pass_guards<true>(block);
+    }
+
+    // Takes the next group, and announces `bytes` to the role that will read it (ROLE_MATH or ROLE_STORE).
+    template <u32 PAGES, u32 READER>
+    DEV Group acquire(u32 bytes) {
+        static_assert(RING_PAGES % PAGES == 0, "a group never wraps");
+        static_assert(READER == ROLE_MATH || READER == ROLE_STORE, "who reads it");
+#pragma unroll
+        for (u32 i = 0; i < PAGES; i++) {
+            wait_barrier(Arena::EMPTY + (page + i) * Arena::BARRIER, (~seen >> (page + i)) & 1);
+        }
+        constexpr u32 FULL = READER == ROLE_MATH ? Arena::FULL_MATH : Arena::FULL_STORE;
+        const Group group{page_address(), shared + FULL + page * Arena::BARRIER};
+        if (!dead) {
+            seen ^= ((1u << PAGES) - 1) << page;
+            (READER == ROLE_MATH ? filled_math : filled_store) ^= 1u << page;
+            ptx::mbarrier_arrive_expect(group.barrier, bytes);
+        }
+        step<PAGES>();
+        return group;
+    }
+
+    // One box of a region's tensor map, to `offset` bytes into the group.
+    DEV void load_box(const Group& g, u32 offset, const TensorMap* map, u32 col, u32 row, u32 copy) {
+        if (!dead) ptx::tensor_load(g.at + offset, map, col, row, copy, g.barrier);
+    }
+
+    // `rows` rows of `row_bytes` from memory with a pitch, to `offset` bytes into the group, one after the other.
+    DEV void load_rows(const Group& g, u32 offset, const Place& from, u32 rows, u32 row_bytes) {
+        if (dead || rows * row_bytes == 0) return;
+        if (row_bytes == from.pitch) return ptx::bulk_load(g.at + offset, from.at, rows * row_bytes, g.barrier);
+        for (u32 r = 0; r < rows; r++) ptx::bulk_load(g.at + offset + r * row_bytes, from.row(r), row_bytes, g.barrier);
+    }
+
+    // After a fault: copies that are under way still write to shared memory, so the block must outlive them.
+    DEV void let_copies_land() {
+        const u64 since = ptx::clock();
+        constexpr u64 LONG_ENOUGH = 2'000'000;  // SM clocks, a millisecond: a copy of 16 KB takes microseconds
+        for (u32 i = 0; i < RING_PAGES; i++) {
+            const u32 at = i * Arena::BARRIER;
+            while (!(barrier_complete(Arena::FULL_MATH + at, (~filled_math >> i) & 1) &&
+                     barrier_complete(Arena::FULL_STORE + at, (~filled_store >> i) & 1))) {
+                if (ptx::clock() - since > LONG_ENOUGH) return;
+            }
+        }
+    }
+
+    // -- math, and store where bytes only move
+
+    // Waits for the next group, and gives its address; `page` is its first page until `step`.
+    template <u32 READER>
+    DEV u32 wait_full() {
+        constexpr u32 FULL = READER == ROLE_MATH ? Arena::FULL_MATH : Arena::FULL_STORE;
+        wait_barrier(FULL + page * Arena::BARRIER, (seen >> page) & 1);
+        seen ^= 1u << page;
+        return page_address();
+    }
+
+    // Math: this warpgroup will not read the group that begins at page `first` again. (Wgmma is collective: what has ended
+    // for one warp of a warpgroup has ended for all.)
+    template <u32 PAGES>
+    DEV void release(u32 first) {
+        const u32 thread = threadIdx.x % WARPGROUP;
+        if (thread < PAGES) arrive(Arena::EMPTY + (first + thread) * Arena::BARRIER);
+    }
+
+    // Math: this warp has left its results in the group, for the store role.
+    DEV void pass() {
+        ptx::fence_proxy_async_shared();
+        __syncwarp();
+        dead = __any_sync(~0u, dead);  // a loop over groups may end early, for all threads of the warp alike
+        if (threadIdx.x % WARP == 0) arrive(Arena::DONE + page * Arena::BARRIER);
+    }
+
+    // Math: this warp has consumed all groups of the task.
+    DEV void all_consumed() {
+        if (!brief().has(Brief::LOADED_POSTS)) return;
+        __syncwarp();
+        if (threadIdx.x % WARP == 0) arrive(Arena::LOADED + slot * Arena::BARRIER);
+    }
+
+    // Math: this warp has consumed all groups and is about to write the result itself.
+    DEV void begin_output() {
+        if (output_begun) return;
+        output_begun = true;
+        all_consumed();
+        if (!brief().has(Brief::STORE_WAITS)) return;
+        wait_barrier(Arena::MAY_STORE + slot * Arena::BARRIER, (may_store_seen >> slot) & 1);
+        may_store_seen ^= 1u << slot;
+        ptx::fence_proxy_async();
+    }
+
+    // Math: everything that this warp wrote itself has landed.
+    DEV void end_output() {
+        output_begun = false;
+        if (brief().has(Brief::DONE_POSTS)) {
+            if (threadIdx.x % WARP == 0) ptx::bulk_wait_landed<0>();
+            __syncwarp();
+            if (threadIdx.x % WARP == 0) arrive(Arena::STORED + slot * Arena::BARRIER);
+        }
+    }
+
+    // Staging of a math warp: 16 rows of 128 bytes.
+    static constexpr u32 STAGING_BYTES = STAGING_PAGES * PAGE_BYTES / MATH_WARPS;
+    DEV u32 staging() const {
+        return shared + Arena::STAGING + (threadIdx.x / WARP - WARPGROUP / WARP) * STAGING_BYTES;
+    }
+
+    // -- store
+
+    // Waits until math has passed on the next group, and gives its address.
+    DEV u32 wait_done() {
+        wait_barrier(Arena::DONE + page * Arena::BARRIER, (done_seen >> page) & 1);
+        done_seen ^= 1u << page;
+        return page_address();
+    }
+
+    // `rows` rows of `row_bytes` that lie one after the other, to memory with a pitch.
+    DEV void store_rows(const Place& to, u32 from, u32 rows, u32 row_bytes) {
+        if (dead || rows * row_bytes == 0) return;
+        if (row_bytes == to.pitch) return ptx::bulk_store(to.at, from, rows * row_bytes);
+        for (u32 r = 0; r < rows; r++) ptx::bulk_store(to.row(r), from + r * row_bytes, row_bytes);
+    }
+
+    // Everything of this group is on its way. The one before it is free once its bytes have left shared memory.
+    template <u32 PAGES>
+    DEV void end_group() {
+        ptx::bulk_commit();
+        if (held != NONE) {
+            ptx::bulk_wait_read<1>();
+            free_group<PAGES>(held);
+        }
+        held = page;
+        step<PAGES>();
+    }
+
+    // All groups of the task are on their way. (To hold the last one until the next task cost 1.8 us at a change of handler.)
+    template <u32 PAGES>
+    DEV void end_groups() {
+        ptx::bulk_wait_read<0>();
+        free_group<PAGES>(held);
+        held = NONE;
+    }
+
+    // On behalf of both math warpgroups, which do not touch it again.
+    template <u32 PAGES>
+    DEV void free_group(u32 first) {
+        if (dead) return;
+#pragma unroll
+        for (u32 i = 0; i < PAGES; i++) {
+            ptx::mbarrier_arrive(shared + Arena::EMPTY + (first + i) * Arena::BARRIER, MATH_GROUPS);
+        }
+    }
+
+    // The Loaded posts, if math has consumed everything by now. They must not be held back by a wait of this role: a peer
+    // may need them to raise what this role waits for.
+    DEV void post_loaded_if_ready() {
+        if (!loaded_due || !barrier_complete(Arena::LOADED + slot * Arena::BARRIER, (loaded_seen >> slot) & 1)) return;
+        loaded_seen ^= 1u << slot;
+        loaded_due = false;
+        post_all(POST_AT_LOADED);
+    }
+
+    // Meets the Store waits.
+    template <bool MATH_READS, bool MATH_WRITES>
+    DEV void open_store() {
+        const Brief b = brief();
+        loaded_due = b.has(Brief::LOADED_POSTS);
+        if (!b.has(Brief::STORE_WAITS)) return;
+        if constexpr (MATH_READS) {
+            const u64 since = ptx::clock();
+            while (loaded_due && !dead && !store_waits_met() && ptx::clock() - since < signal_bound()) {
+                post_loaded_if_ready();
+                if (aborted()) dead = true;
+            }
+        }
+        wait_all(WAIT_AT_STORE);
+        if constexpr (MATH_WRITES) arrive(Arena::MAY_STORE + slot * Arena::BARRIER);
+    }
+
+    DEV bool store_waits_met() const {
+        const Task& t = current();
+        for (u32 i = 0; i < WAITS; i++) {
+            const Wait& w = t.waits[i];
+            if (w.total == 0 || wait_at(w) != WAIT_AT_STORE) continue;
+            for (u32 j = 0; j < w.count; j++) {
+                if (!word_met(w, j)) return false;
+            }
+        }
+        return true;
+    }
+
+    // Makes the posts of the task.
+    template <bool MATH_READS, bool MATH_WRITES>
+    DEV void close_store() {
+        const Brief b = brief();
+        if (loaded_due) {
+            if constexpr (MATH_READS) {
+                wait_barrier(Arena::LOADED + slot * Arena::BARRIER, (loaded_seen >> slot) & 1);
+                loaded_seen ^= 1u << slot;
+            }
+            post_all(POST_AT_LOADED);
+        }
+        if (!b.has(Brief::DONE_POSTS)) return;
+        if constexpr (MATH_WRITES) {
+            wait_barrier(Arena::STORED + slot * Arena::BARRIER, (stored_seen >> slot) & 1);
+            stored_seen ^= 1u << slot;
+        } else {
+            ptx::bulk_wait_landed<0>();
+        }
+        post_all(POST_AT_DONE);
+    }
+};
+
+}  // namespace mk

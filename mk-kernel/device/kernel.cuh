@@ -1,0 +1,366 @@
+// The persistent kernel: what each warp of a lane does, over the table of registered handlers.
+//
+//   warpgroup 0      warp 0 load, warp 1 fetch, warp 2 comm, warp 3 store    OTHER_REGISTERS a thread
+//   warpgroups 1, 2  math                                                    MATH_REGISTERS a thread
+//
+// One block is one lane. There is one split of registers for all handlers: it cannot change from task to task.
+#pragma once
+#include "mk/abi.cuh"
+#include "mk/comm.cuh"
+#include "mk/frame.cuh"
+#include "mk/records.cuh"
+#include "mk/table.cuh"
+
+namespace mk {
+
+// ---------------------------------------------------------------------------------------------- what a handler has
+
+#define MK_HAS(role)                                              \
+    template <class H, class = void>                              \
+    constexpr bool has_##role = false;                            \
+    template <class H>                                            \
+    constexpr bool has_##role<H, decltype((void)&H::role)> = true;
+MK_HAS(load)
+MK_HAS(math)
+MK_HAS(store)
+#undef MK_HAS
+
+template <class H>
+constexpr bool math_writes = has_math<H> && !has_store<H>;
+
+template <class H>
+DEV const typename H::Args& args_of(const Task& t) {
+    return *(const typename H::Args*)t.args;
+}
+
+// ---------------------------------------------------------------------------------------------- the end
+
+// The rank's last lane to leave advances its epochs: nothing is reset between runs, and no host is needed. After a fault
+// nobody does; the session is rebuilt.
+DEV void leave(const Context& c) {
+    const Params& p = c.params;
+    if (c.dead || ptx::fetch_add_acq_rel(p.left, 1) != p.lanes - 1) return;
+    ptx::store_relaxed(p.left, 0);
+#pragma unroll
+    for (u32 i = 0; i < CLOCKS; i++) {
+        if (p.clocks[i]) ptx::store_relaxed(p.clocks[i], c.epoch(i) + 1);
+    }
+}
+
+// After a fault, by one thread of a role that leaves: writes the record if the fault is its own, and raises the abort words
+// of all ranks in reach. (2: a peer's fault.)
+DEV void tell_all(const Context& c) {
+    if (!c.dead) return;
+    c.report();
+    for (u32 rank = 0; rank < c.params.ranks; rank++) {
+        u32* const abort = c.params.aborts[rank];
+        if (abort) ptx::compare_and_swap(abort, 0, 2);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- fetch
+
+// Reads records ahead, simulates the ring, and publishes each record with its first page.
+template <class H>
+DEV bool describe(Frame& f, const Task& t, u32& first_page, u32& pages) {
+    static_assert(!has_math<H> || has_load<H>, "math begins when something has been loaded");
+    const typename H::Args& a = args_of<H>(t);
+    const u32 reason = H::check(f, a);
+    if (reason != 0) {
+        f.fail(reason, 0, 0, 0);
+        return false;
+    }
+    first_page = (first_page + H::pages - 1) / H::pages * H::pages % RING_PAGES;
+    pages = has_load<H> ? (u32)(H::groups(f, a) % RING_PAGES) * H::pages % RING_PAGES : 0;
+    return true;
+}
+
+DEV u32 brief_bits(const Task& t) {
+    u32 bits = 0;
+    for (u32 i = 0; i < WAITS; i++) {
+        if (t.waits[i].total != 0 && wait_at(t.waits[i]) == WAIT_AT_STORE) bits |= Brief::STORE_WAITS;
+    }
+    for (u32 i = 0; i < POSTS; i++) {
+        if (t.posts[i].total == 0) continue;
+        if (post_at(t.posts[i]) == POST_AT_LOADED) bits |= Brief::LOADED_POSTS;
+        if (post_at(t.posts[i]) == POST_AT_DONE) bits |= Brief::DONE_POSTS;
+    }
+    return bits;
+}
+
+DEV bool prepare(Frame& f, Brief& brief, u32& page) {
+    const Task& t = f.current();
+    u32 pages = 0;
+    bool fine = false;
+    switch (t.op) {
+#define MK_CASE(code, H) \
+    case code: fine = describe<H>(f, t, page, pages); break;
+        MK_COMPUTE_HANDLERS(MK_CASE)
+#undef MK_CASE
+        default: f.fail(FAULT_OPCODE, t.op, 0, t.op);
+    }
+    brief.bits = page | brief_bits(t);
+    brief.task = f.task;
+    page = (page + pages) % RING_PAGES;
+    return fine;
+}
+
+DEV void publish(Frame& f, const Brief& brief) {
+    if (threadIdx.x % WARP == 0) {
+        *(Brief*)(shared_memory + Arena::BRIEFS + f.slot * 8) = brief;
+        f.arrive(Arena::SLOT_FULL + f.slot * Arena::BARRIER);
+    }
+    __syncwarp();
+}
+
+DEV void fetch_role(const Params& params) {
+    Frame f(params, ROLE_FETCH);
+    Records<true> records(f, STREAM_COMPUTE);
+    u32 page = 0;
+    f.slot_parity = 1;  // all slots are free at first
+    for (bool more = true; more;) {
+        f.record = Arena::RECORDS + f.slot * sizeof(Task);
+        f.wait_barrier(Arena::SLOT_EMPTY + f.slot * Arena::BARRIER, f.slot_parity);
+        if (__any_sync(~0u, f.dead)) break;
+        more = records.next();
+        Brief brief{Brief::LEAVE, 0};
+        if (more) {
+            records.write(f.record);
+            if (!prepare(f, brief, page)) break;
+        }
+        publish(f, brief);
+        f.next_slot();
+    }
+    if (threadIdx.x % WARP == 0) tell_all(f);
+}
+
+// ---------------------------------------------------------------------------------------------- load, math, store
+
+template <class H>
+DEV void load_task(Frame& f, const Task& t) {
+    if constexpr (has_load<H>) {
+        f.open_guards();
+        H::load(f, args_of<H>(t));
+        f.reach(~0u);
+    }
+}
+
+template <class H>
+DEV void math_task(Frame& f, const Task& t) {
+    if constexpr (has_math<H>) {
+        H::math(f, args_of<H>(t));
+        if constexpr (math_writes<H>) {
+            f.begin_output();
+            f.end_output();
+        } else {
+            f.all_consumed();
+        }
+    }
+}
+
+template <class H>
+DEV void store_task(Frame& f, const Task& t) {
+    if constexpr (!has_load<H>) {  // nobody else waits
+        f.open_guards();
+        f.reach(~0u);
+    }
+    f.open_store<has_math<H>, math_writes<H>>();
+    if constexpr (has_store<H>) H::store(f, args_of<H>(t));
+    f.close_store<has_math<H>, math_writes<H>>();
+}
+
+// Takes up the next record. False: the stream has ended, or a fault was seen.
+DEV bool take_record(Frame& f) {
+    f.wait_slot();
+    if (f.dead || f.brief().has(Brief::LEAVE)) return false;
+    f.task = f.brief().task;
+    f.page = f.brief().first_page();
+    return true;
+}
+
+#define MK_ROLE(role_task)                                  \
+    switch (f.current().op) {                               \
+        MK_COMPUTE_HANDLERS(role_task)                      \
+    }
+
+DEV void load_role(const Params& params) {
+    Frame f(params, ROLE_LOAD);
+    f.trace_opens();
+    while (take_record(f)) {
+        f.trace_begins();
+#define MK_CASE(code, H) \
+    case code: load_task<H>(f, f.current()); break;
+        MK_ROLE(MK_CASE)
+#undef MK_CASE
+        f.trace_ends();
+        f.free_slot();
+        f.next_slot();
+    }
+    f.trace_closes();
+    if (f.dead) f.let_copies_land();
+    tell_all(f);
+}
+
+DEV void store_role(const Params& params) {
+    Frame f(params, ROLE_STORE);
+    f.trace_opens();
+    while (take_record(f)) {
+        f.trace_begins();
+#define MK_CASE(code, H) \
+    case code: store_task<H>(f, f.current()); break;
+        MK_ROLE(MK_CASE)
+#undef MK_CASE
+        f.trace_ends();
+        f.free_slot();
+        f.next_slot();
+    }
+    f.trace_closes();
+    ptx::bulk_wait_landed<0>();
+    tell_all(f);
+    leave(f);
+}
+
+DEV void math_role(const Params& params) {
+    Frame f(params, ROLE_MATH);
+    const bool first = threadIdx.x == WARPGROUP, leader = threadIdx.x % WARP == 0;
+    const bool first_group = threadIdx.x < 2 * WARPGROUP;
+    if (first) f.trace_opens();
+    for (;;) {
+        const bool go = take_record(f);
+        // Wgmma needs all four warps, so they leave after the same task. All of them come here once a task, for every
+        // wait on the way ends.
+        if (first_group ? ptx::barrier_any<1, WARPGROUP>(!go) : ptx::barrier_any<2, WARPGROUP>(!go)) break;
+        if (first) f.trace_begins();
+#define MK_CASE(code, H) \
+    case code: math_task<H>(f, f.current()); break;
+        MK_ROLE(MK_CASE)
+#undef MK_CASE
+        if (first) f.trace_ends();
+        __syncwarp();
+        if (leader) f.free_slot();
+        f.next_slot();
+    }
+    if (first) f.trace_closes();
+    if (leader) ptx::bulk_wait_landed<0>();
+    if (leader) f.report();
+}
+#undef MK_ROLE
+
+// ---------------------------------------------------------------------------------------------- comm
+
+template <class H>
+DEV void comm_task(Comm& c, const Task& t) {
+    const typename H::Args& a = args_of<H>(t);
+    const u32 reason = H::check(c, a), units = H::units(a);
+    if (reason != 0) return c.fail_together(reason, 0, 0);
+    if (units > 0) c.units = units;
+    H::comm(c, a);
+}
+
+DEV void comm_role(const Params& params) {
+    Comm c(params);
+    Records<false> records(c, STREAM_COMM);
+    const bool first = threadIdx.x % WARP == 0;
+    if (first) c.trace_opens();
+    while (!c.dead && records.next()) {
+        records.write(c.record);
+        if (first) c.trace_begins();
+        c.open();
+        const Task& t = c.current();
+        switch (t.op) {
+#define MK_CASE(code, H) \
+    case code: comm_task<H>(c, t); break;
+            MK_COMM_HANDLERS(MK_CASE)
+#undef MK_CASE
+            default: c.fail_together(FAULT_OPCODE, t.op, t.op);
+        }
+        if (c.asked) Transfer(c).run();
+        c.close();
+        if (first) c.trace_ends();
+        __syncwarp();
+    }
+    if (first) c.trace_closes();
+    c.drain();
+    if (first) tell_all(c);
+}
+
+// ---------------------------------------------------------------------------------------------- the block
+
+DEV void init_barriers(u32 shared) {
+    for (u32 i = 0; i < RING_PAGES; i++) {
+        const u32 at = shared + i * Arena::BARRIER;
+        ptx::mbarrier_init(at + Arena::FULL_MATH, 1);
+        ptx::mbarrier_init(at + Arena::FULL_STORE, 1);
+        ptx::mbarrier_init(at + Arena::EMPTY, MATH_GROUPS);
+        ptx::mbarrier_init(at + Arena::DONE, MATH_WARPS);
+    }
+    for (u32 i = 0; i < TASK_SLOTS; i++) {
+        const u32 at = shared + i * Arena::BARRIER;
+        ptx::mbarrier_init(at + Arena::SLOT_FULL, 1);
+        ptx::mbarrier_init(at + Arena::SLOT_EMPTY, MATH_WARPS + 2);  // and load, and store
+        ptx::mbarrier_init(at + Arena::LOADED, MATH_WARPS);
+        ptx::mbarrier_init(at + Arena::MAY_STORE, 1);
+        ptx::mbarrier_init(at + Arena::STORED, MATH_WARPS);
+    }
+    for (u32 i = 0; i < Arena::COMM_SLOTS; i++) ptx::mbarrier_init(shared + Arena::COMM_FULL + i * Arena::BARRIER, 1);
+    ptx::fence_mbarrier_init();
+    ptx::fence_proxy_async();
+}
+
+// What all roles rely on. Tensor maps are acquired here, once a block, by a warp that has nothing else to do: that is free,
+// where each user at its first use cost 3 us a launch.
+DEV void set_up(const Params& params) {
+    const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (threadIdx.x == 0) init_barriers(ptx::shared_address(shared_memory));
+    if (warp == 1 && lane < CLOCKS) {
+        const u64* const clock = params.clocks[lane];
+        *(u64*)(shared_memory + Arena::EPOCHS + lane * 8) = clock ? ptx::load_relaxed(clock) : 1;
+    }
+    if (warp == 1 && lane > 0 && lane <= MAX_DEPTH) {
+        // epoch % depth, by halves: a 64-bit division is a function call.
+        const u64 epoch = params.clocks[0] ? ptx::load_relaxed(params.clocks[0]) : 1;
+        const u32 wrap = (0xffffffffu % lane + 1) % lane;  // 2^32 % depth
+        const u32 copy = ((u32)(epoch >> 32) % lane * wrap + (u32)epoch % lane) % lane;
+        *(u32*)(shared_memory + Arena::ROTATIONS + lane * 4) = copy;
+    }
+    if (lane == 0) {
+        Ledger& l = *(Ledger*)(shared_memory + Arena::LEDGERS + warp * Arena::LEDGER_BYTES);
+        l.reason = l.started = 0;
+    }
+    if (warp == 2 && params.maps) {
+        for (u32 i = lane; i < params.region_count * MAP_KINDS; i += WARP) ptx::fence_tensor_map(params.maps + i);
+    }
+    __syncthreads();
+}
+
+// The rank that this block is a lane of.
+DEV u32 rank_in_launch(const Launch& launch) {
+    u32 i = 0;
+    while (i + 1 < launch.count && blockIdx.x >= launch.params[i + 1].first_block) i++;
+    return i;
+}
+
+}  // namespace mk
+
+extern "C" {
+
+// Dynamic shared memory of a block: the compiler's report does not tell it.
+__device__ const mk::u32 mk_shared_bytes = mk::Arena::BYTES;
+
+__global__ void __launch_bounds__(mk::THREADS, 1) mk_kernel(const __grid_constant__ mk::Launch launch) {
+    using namespace mk;
+    const Params& params = launch.params[rank_in_launch(launch)];
+    set_up(params);
+    const u32 warp = threadIdx.x / WARP;
+    if (warp < WARPGROUP / WARP) {
+        ptx::release_registers_down_to<OTHER_REGISTERS>();
+        if (warp == 0 && threadIdx.x == 0) load_role(params);
+        if (warp == 1) fetch_role(params);
+        if (warp == 2) comm_role(params);
+        if (warp == 3 && threadIdx.x % WARP == 0) store_role(params);
+    } else {
+        ptx::take_registers_up_to<MATH_REGISTERS>();
+        math_role(params);
+    }
+}
+}

@@ -1,0 +1,369 @@
+// One named wrapper for each PTX instruction that the kernel uses. There is no inline PTX anywhere else.
+//
+// Addresses of shared memory are 32-bit (the `.shared` window); addresses of global memory are ordinary pointers.
+// Every wrapper that touches memory clobbers "memory": the compiler moves no load or store across it.
+#pragma once
+#include "mk/abi.cuh"
+
+#define DEV __device__ __forceinline__
+
+namespace mk {
+typedef long long i64;
+
+namespace ptx {
+
+// ---- where am I, what time is it ----
+
+DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// SM clocks: cheap. The global timer is not (0.9 us a GEMM tile when every wait read it): only traces use it.
+DEV u64 clock() { return (u64)clock64(); }
+
+DEV u64 global_timer_ns() {
+    u64 ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+// ---- registers of a warpgroup ----
+
+template <u32 N>
+DEV void release_registers_down_to() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <u32 N>
+DEV void take_registers_up_to() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+// ---- barriers ----
+
+// Named barrier `ID` of `THREADS` threads, that also tells whether any of them said yes.
+template <u32 ID, u32 THREADS>
+DEV bool barrier_any(bool yes) {
+    u32 any;
+    asm volatile(
+        "{\n"
+        ".reg .pred mine, all;\n"
+        "setp.ne.u32 mine, %1, 0;\n"
+        "barrier.cta.red.or.pred all, %2, %3, mine;\n"
+        "selp.u32 %0, 1, 0, all;\n"
+        "}"
+        : "=r"(any)
+        : "r"((u32)yes), "n"(ID), "n"(THREADS)
+        : "memory");
+    return any != 0;
+}
+
+DEV void mbarrier_init(u32 barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+DEV void mbarrier_arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+DEV void mbarrier_arrive(u32 barrier, u32 count) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+// Arrives, and lets the phase complete only when `bytes` more have been copied.
+DEV void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Whether the phase of this parity is complete. Suspends the thread for a while before it says no.
+DEV bool mbarrier_try_wait(u32 barrier, u32 parity) {
+    u32 done;
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, done;\n"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return done != 0;
+}
+
+// The same, at once.
+DEV bool mbarrier_test_wait(u32 barrier, u32 parity) {
+    u32 done;
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, done;\n"
+        "}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return done != 0;
+}
+
+// ---- fences ----
+
+// Makes initialised barriers known to the async proxy.
+DEV void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// Orders ordinary accesses and those of TMA and bulk copies, in all memory.
+DEV void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+// The same, in shared memory only.
+DEV void fence_proxy_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Before a tensor map in global memory is used that was written by ordinary stores or by the host.
+DEV void fence_tensor_map(const TensorMap* map) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+}
+
+// ---- TMA and bulk copies ----
+
+// One box of a 3-D tensor (column, row, copy), global -> shared; its bytes complete at the barrier.
+DEV void tensor_load(u32 to, const TensorMap* map, u32 col, u32 row, u32 copy, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(col), "r"(row), "r"(copy)
+        : "memory");
+}
+
+// One box, shared -> global; it belongs to the thread's current bulk group.
+DEV void tensor_store(const TensorMap* map, u32 col, u32 row, u32 copy, u32 from) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from),
+                 "r"(col), "r"(row), "r"(copy)
+                 : "memory");
+}
+
+// Contiguous bytes, global -> shared. Addresses and size are multiples of 16.
+DEV void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+                 "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+// Contiguous bytes, shared -> global (own or a peer's); they belong to the thread's current bulk group.
+DEV void bulk_store(void* to, u32 from, u32 bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
+
+DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// All but the thread's newest N groups have landed: their bytes are visible at the destination.
+template <u32 N>
+DEV void bulk_wait_landed() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// All but the thread's newest N groups have left shared memory, which may be overwritten.
+template <u32 N>
+DEV void bulk_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+
+// ---- global memory shared with other lanes, ranks and the host ----
+
+DEV u32 load_relaxed(const u32* p) {
+    u32 v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
+DEV u64 load_relaxed(const u64* p) {
+    u64 v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
+DEV u64 load_acquire(const u64* p) {
+    u64 v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
+DEV void store_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEV void store_relaxed(u64* p, u64 v) { asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+DEV void store_release(u32* p, u32 v) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEV void store_release(u64* p, u64 v) { asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+
+DEV void add_release(u64* p, u64 v) { asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+
+// Returns what was there. Relaxed, and among the threads of this GPU only.
+DEV u64 fetch_add(u64* p, u64 v) {
+    u64 was;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(was) : "l"(p), "l"(v) : "memory");
+    return was;
+}
+
+DEV u32 fetch_add_acq_rel(u32* p, u32 v) {
+    u32 was;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(was) : "l"(p), "r"(v) : "memory");
+    return was;
+}
+
+// Returns what was there; it is replaced only if that was `expected`.
+DEV u32 compare_and_swap(u32* p, u32 expected, u32 v) {
+    u32 was;
+    asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;" : "=r"(was) : "l"(p), "r"(expected), "r"(v) : "memory");
+    return was;
+}
+
+// ---- 128 bits at once ----
+
+// Past the L1, which does not notice what others write.
+DEV uint4 load_global_128(const void* p) {
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+    return v;
+}
+
+DEV void store_global_128(void* p, uint4 v) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+// One access, never torn: data and flag of a packet arrive together.
+DEV uint4 load_packet(const void* p) {
+    uint4 v;
+    asm volatile(
+        "{\n"
+        ".reg .b128 all;\n"
+        ".reg .b64 lo, hi;\n"
+        "ld.relaxed.sys.global.b128 all, [%4];\n"
+        "mov.b128 {lo, hi}, all;\n"
+        "mov.b64 {%0, %1}, lo;\n"
+        "mov.b64 {%2, %3}, hi;\n"
+        "}"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(p)
+        : "memory");
+    return v;
+}
+
+DEV void store_packet(void* p, uint4 v) {
+    asm volatile(
+        "{\n"
+        ".reg .b128 all;\n"
+        ".reg .b64 lo, hi;\n"
+        "mov.b64 lo, {%1, %2};\n"
+        "mov.b64 hi, {%3, %4};\n"
+        "mov.b128 all, {lo, hi};\n"
+        "st.relaxed.sys.global.b128 [%0], all;\n"
+        "}" ::"l"(p),
+        "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+        : "memory");
+}
+
+DEV void store_shared_16(u32 at, u16 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(v) : "memory"); }
+
+DEV uint4 load_shared_128(u32 at) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+    return v;
+}
+
+DEV void store_shared_128(u32 at, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+// Four 8 x 8 matrices of 16-bit elements from the fragments of a warp; lane l gives the address of row l % 8 of matrix l / 8.
+DEV void store_matrix_x4(u32 at, u32 m0, u32 m1, u32 m2, u32 m3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
+
+// ---- arithmetic ----
+
+// Two f32, each rounded to nearest even, `low` in the lower half.
+DEV u32 pack_bf16(float low, float high) {
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+DEV u32 pack_f16(float low, float high) {
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+DEV float f16_to_f32(u32 low_half) {
+    float r;
+    asm("{\n.reg .b16 h;\ncvt.u16.u32 h, %1;\ncvt.f32.f16 %0, h;\n}" : "=f"(r) : "r"(low_half));
+    return r;
+}
+
+// A division that stays inline. Left to itself the compiler narrows it to 16 bits where it can, and that is a call.
+DEV u32 divide(u32 a, u32 b) {
+    u32 q;
+    asm("div.u32 %0, %1, %2;" : "=r"(q) : "r"(a), "r"(b));
+    return q;
+}
+
+// 1 / x, to within 1 ulp. The exact division is a function call, which would serialise every wgmma (C7510).
+
+DEV float reciprocal_approx(float x) {
+    float r;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+
+// ---- wgmma: 64 x 256 x 16, f32 sums ----
+
+// Between other uses of the accumulators or of ordinary stores to the operands, and the next wgmma.
+DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEV void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// All but the newest N groups are complete.
+template <u32 N>
+DEV void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+// The address of an operand as wgmma takes it (PTX ISA, "Matrix descriptor format"), 128-byte swizzle. Offsets in bytes.
+DEV u64 wgmma_descriptor(u32 at, u32 leading_bytes, u32 stride_bytes) {
+    return (u64)((at & 0x3ffff) >> 4) | (u64)(leading_bytes >> 4) << 16 | (u64)(stride_bytes >> 4) << 32 | 1ull << 62;
+}
+
+// Lists for the 128 accumulators of a thread.
+#define MK_LIST_8(F, i) F(i), F(i + 1), F(i + 2), F(i + 3), F(i + 4), F(i + 5), F(i + 6), F(i + 7)
+#define MK_LIST_32(F, i) MK_LIST_8(F, i), MK_LIST_8(F, i + 8), MK_LIST_8(F, i + 16), MK_LIST_8(F, i + 24)
+#define MK_LIST_128(F) MK_LIST_32(F, 0), MK_LIST_32(F, 32), MK_LIST_32(F, 64), MK_LIST_32(F, 96)
+#define MK_SUM(i) "+f"(sum[i])
+#define MK_SUM_NAMES                                                                                             \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                    \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                           \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                           \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "                           \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                           \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                           \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "               \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
+// The immediates: +A, +B, A as it is (K contiguous), B transposed (N contiguous).
+#define MK_WGMMA(TYPES)                                                                                          \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"                                              \
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPES " " MK_SUM_NAMES                           \
+                 ", %128, %129, add, 1, 1, 0, 1;\n}"                                                             \
+                 : MK_LIST_128(MK_SUM)                                                                           \
+                 : "l"(a), "l"(b), "r"((u32)add))
+
+// sum = A B (+ sum, if `add`), with A [64, 16] of contiguous rows and B [16, 256] of contiguous rows, in shared memory.
+template <u32 DTYPE>
+DEV void wgmma_64x256x16(float (&sum)[128], u64 a, u64 b, bool add) {
+    static_assert(DTYPE == DTYPE_BF16 || DTYPE == DTYPE_F16, "16-bit types");
+    if constexpr (DTYPE == DTYPE_BF16) {
+        MK_WGMMA("bf16.bf16");
+    } else {
+        MK_WGMMA("f16.f16");
+    }
+}
+
+#undef MK_WGMMA
+#undef MK_SUM_NAMES
+#undef MK_SUM
+#undef MK_LIST_128
+#undef MK_LIST_32
+#undef MK_LIST_8
+
+}  // namespace ptx
+}  // namespace mk

@@ -1,0 +1,326 @@
+//! What the host and the kernel share, besides the handlers' arguments: written here, and nowhere in CUDA.
+//!
+//! `mk/abi.cuh` is generated from these types, with an assertion for the size of each and the offset of each field.
+//! All addresses are the device's.
+
+use crate::layout::{ConstPtr, MutPtr, device_codes, device_struct, layout};
+use mk_core::{Limits, OpId, Post, Task, Wait};
+
+layout! {
+    /// Waits for words of the task's own rank: in epoch e each must stand at (e - 1 - lag) * total + upto or more.
+    Wait {
+        /// First word.
+        word: u32,
+        /// Posts that each word receives in an epoch; 0: not used.
+        total: u32,
+        /// How many of them it waits for.
+        upto: u32,
+        /// Number of words.
+        count: u16,
+        /// Distance between two of them.
+        stride: u16,
+        /// Blocks between two of them (WAIT_AT_BLOCK).
+        every: u16,
+        /// Whose epoch: an index into Params::clocks.
+        clock: u8,
+        /// Low 4 bits: WAIT_AT_*; high 4 bits: lag.
+        bits: u8,
+    }
+}
+
+layout! {
+    /// Raises words: ADD by 1; SET and PACKET to (e - 1) * total + ordinal.
+    Post {
+        /// First word (one more for each further post of POST_AT_BLOCK).
+        word: u32,
+        /// Posts that the word receives in an epoch; 0: not used.
+        total: u32,
+        /// Its place among them, from 1; 0 for ADD.
+        ordinal: u32,
+        /// Whose words.
+        rank: u16,
+        /// Blocks between two posts (POST_AT_BLOCK).
+        every: u8,
+        /// Bits 0..2: POST_AT_*; 2..4: SIGNAL_*; 4..7: clock.
+        bits: u8,
+    }
+}
+
+layout! {
+    /// What to run, what it waits for, what it posts.
+    Task {
+        /// Its opcode: OP_*.
+        op: OpId,
+        /// Reserved, 0.
+        flags: u16,
+        /// Index into the program's labels.
+        label: u32,
+        /// What it waits for.
+        waits: [Wait; Limits::WAITS],
+        /// What it posts.
+        posts: [Post; Limits::POSTS],
+        /// One of the argument structs.
+        args: [u8; Limits::ARG_BYTES],
+    }
+}
+
+device_struct! {
+    /// An address map of the tensor memory accelerator, as the driver encodes it.
+    #[repr(align(64))]
+    pub struct TensorMap {
+        /// Known to the hardware only.
+        pub opaque: [u64; 16],
+    }
+}
+
+device_struct! {
+    /// The tasks of one stream: of a lane, or of a queue that the rank's lanes share.
+    pub struct StreamRange {
+        /// Its first task, in Params::tasks.
+        pub first: u32,
+        /// How many they are.
+        pub count: u32,
+    }
+}
+
+device_struct! {
+    /// A region, the same on every rank.
+    pub struct RegionInfo {
+        /// From one row to the next.
+        pub pitch_bytes: u64,
+        /// Rows on this rank.
+        pub rows: u64,
+        /// Columns on this rank, in elements.
+        pub cols: u64,
+        /// From one rotating copy to the next.
+        pub copy_bytes: u64,
+        /// Copies that rotate with the epoch: epoch e (from 1) uses copy e % depth.
+        pub depth: u32,
+        /// Of its elements: DTYPE_*.
+        pub dtype: u16,
+        /// Bytes of an element.
+        pub element_bytes: u16,
+    }
+}
+
+device_struct! {
+    /// How long a wait may take, in SM clocks.
+    pub struct Bounds {
+        /// Until the first wait of a launch is met: a peer may still be starting.
+        pub start_clocks: u64,
+        /// Any later wait.
+        pub run_clocks: u64,
+        /// Without a sign of life from the host (resident kernels).
+        pub idle_clocks: u64,
+    }
+}
+
+device_struct! {
+    /// The first fault of a rank. Whoever raises `abort` from 0 writes the rest, `reason` last.
+    pub struct Fault {
+        /// 0: all is well; 1: this rank's own fault; 2: that of a peer or of the host. Then waits end, and roles leave.
+        pub abort: u32,
+        /// FAULT_*; 0: not complete yet.
+        pub reason: u32,
+        /// The rank that saw it.
+        pub rank: u32,
+        /// The lane that saw it.
+        pub lane: u32,
+        /// ROLE_*.
+        pub role: u32,
+        /// Its task, in Params::tasks.
+        pub task: u32,
+        /// Opcode of that task.
+        pub op: u32,
+        /// The signal word, barrier, region or opcode that the reason is about.
+        pub word: u32,
+        /// What was waited for.
+        pub expected: u64,
+        /// What was there.
+        pub seen: u64,
+        /// Epoch of the program.
+        pub epoch: u64,
+        /// Params::generation.
+        pub generation: u64,
+    }
+}
+
+device_struct! {
+    /// One event of the trace ring (only in kernels that are built with tracing).
+    pub struct TraceEvent {
+        /// When it began, in nanoseconds of the GPU's global timer.
+        pub start_ns: u64,
+        /// When it ended.
+        pub end_ns: u64,
+        /// Nanoseconds of it in waits for signals.
+        pub waited_ns: u64,
+        /// Its task, in Params::tasks.
+        pub task: u32,
+        /// Opcode of the task.
+        pub op: u16,
+        /// ROLE_*.
+        pub role: u16,
+    }
+}
+
+device_struct! {
+    /// All that the lanes of one rank need. It lies in the parameter bank.
+    pub struct Params {
+        /// The rank's task records.
+        pub tasks: ConstPtr<Task>,
+        /// By lane * STREAMS + STREAM_*: tasks of the lane alone.
+        pub streams: ConstPtr<StreamRange>,
+        /// By STREAM_*: tasks that the rank's lanes claim one by one, after their own.
+        pub queues: [StreamRange; 2],
+        /// By STREAM_*: the next task of a queue to be claimed; grows by the queue's length in every epoch.
+        pub tickets: MutPtr<u64>,
+        /// By region.
+        pub regions: ConstPtr<RegionInfo>,
+        /// By rank * region_count + region: where it lies, own or mapped; null if it is out of reach.
+        pub bases: ConstPtr<MutPtr<u8>>,
+        /// By rank: its signal words, own or mapped; null if they are out of reach.
+        pub signals: ConstPtr<MutPtr<u64>>,
+        /// By clock: where its epoch is kept, from 1; null for a clock that is not used. 0 is the program's own.
+        pub clocks: ConstPtr<MutPtr<u64>>,
+        /// By region * MAP_KINDS + MAP_*.
+        pub maps: ConstPtr<TensorMap>,
+        /// The rank's fault record and abort word.
+        pub fault: MutPtr<Fault>,
+        /// By rank: its abort word (Fault::abort), own or mapped; null if it is out of reach.
+        pub aborts: ConstPtr<MutPtr<u32>>,
+        /// Lanes of the rank that have left; the last one puts it back to 0.
+        pub left: MutPtr<u32>,
+        /// By (lane * ROLES + ROLE_*) * trace_events: rings of events.
+        pub trace: MutPtr<TraceEvent>,
+        /// By lane * ROLES + ROLE_*: events written so far.
+        pub trace_counts: MutPtr<u64>,
+        /// How long a wait may take.
+        pub bounds: Bounds,
+        /// Of the session; it tells a rebuilt session's records from the old one's.
+        pub generation: u64,
+        /// This rank.
+        pub rank: u32,
+        /// Ranks in the world.
+        pub ranks: u32,
+        /// Regions of the program.
+        pub region_count: u32,
+        /// First block of this rank in the launch.
+        pub first_block: u32,
+        /// Blocks of this rank in the launch.
+        pub lanes: u32,
+        /// Events that fit into one trace ring.
+        pub trace_events: u32,
+    }
+}
+
+device_struct! {
+    /// The kernel's one parameter: the ranks that this launch runs, each a range of blocks.
+    pub struct Launch {
+        /// How many of `params` are used.
+        pub count: u32,
+        /// Reserved, 0.
+        pub flags: u32,
+        /// By rank of this launch.
+        pub params: [Params; LAUNCH_RANKS],
+    }
+}
+
+/// Ranks that one launch can run, each on its own blocks of one GPU. Eight of them fit into 4 KB of parameters.
+pub const LAUNCH_RANKS: usize = 8;
+
+device_codes! {
+    /// The warps of a lane, by what they do.
+    pub enum Role as "ROLE_" {
+        /// Reads task records ahead.
+        Fetch = 0 => "FETCH",
+        /// Brings operands in.
+        Load = 1 => "LOAD",
+        /// Computes.
+        Math = 2 => "MATH",
+        /// Writes results, then posts.
+        Store = 3 => "STORE",
+        /// Moves bytes between ranks.
+        Comm = 4 => "COMM",
+    }
+}
+
+device_codes! {
+    /// Why a lane gave up.
+    pub enum FaultReason as "FAULT_" {
+        /// A signal word did not reach its target within the bound.
+        Signal = 1 => "SIGNAL",
+        /// A barrier between roles was not reached within the bound: a fault of the kernel, not of the program.
+        Barrier = 2 => "BARRIER",
+        /// An opcode that the kernel does not have.
+        Opcode = 3 => "OPCODE",
+        /// A region, or the signal words of a rank, that this rank cannot reach.
+        Unreachable = 4 => "UNREACHABLE",
+        /// An access that does not consist of 16-byte rows.
+        Alignment = 5 => "ALIGNMENT",
+        /// Arguments that the handler cannot take on a GPU.
+        Arguments = 6 => "ARGUMENTS",
+        /// The host told the kernel to leave.
+        Host = 7 => "HOST",
+    }
+}
+
+device_codes! {
+    /// For what a tensor map of a region is made.
+    pub enum MapKind as "MAP_" {
+        /// Left operand: boxes of 64 rows x 64 columns, 128-byte swizzle.
+        Rows64 = 0 => "ROWS64",
+        /// Left operand: boxes of 128 rows x 64 columns, 128-byte swizzle.
+        Rows128 = 1 => "ROWS128",
+        /// Result: boxes of 16 rows x 64 columns, 128-byte swizzle.
+        Store = 2 => "STORE",
+    }
+}
+
+/// The shape of a block, the same in Rust and CUDA. Each size with its reason.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry;
+
+impl Geometry {
+    /// Bytes of a page: 128 rows of a 128-byte swizzle.
+    pub const PAGE_BYTES: u32 = 16 * 1024;
+    /// Pages of the ring; every group size divides it, so that a group never wraps.
+    pub const RING_PAGES: u32 = 12;
+    /// Pages in which math warps stage results.
+    pub const STAGING_PAGES: u32 = 1;
+    /// Pages of the comm warp's ring.
+    pub const COMM_PAGES: u32 = 1;
+    /// Task records that are read ahead, per stream.
+    pub const TASK_SLOTS: u32 = 4;
+    /// Threads of a block: one warpgroup for load, fetch, comm and store; two for math.
+    pub const THREADS: u32 = 384;
+    /// Registers of a math thread, by `setmaxnreg`.
+    pub const MATH_REGISTERS: u32 = 224;
+    /// Registers of any other thread, by `setmaxnreg`.
+    pub const OTHER_REGISTERS: u32 = 56;
+    /// Most dynamic shared memory of a block on Hopper.
+    pub const SHARED_BYTES: u32 = 232_448;
+
+    /// Name and value of each, for C.
+    pub(crate) const ALL: [(&'static str, u64, &'static str); 9] = [
+        ("PAGE_BYTES", Geometry::PAGE_BYTES as u64, "bytes of a page"),
+        ("RING_PAGES", Geometry::RING_PAGES as u64, "pages of the ring; every group size divides it"),
+        ("STAGING_PAGES", Geometry::STAGING_PAGES as u64, "pages in which math warps stage results"),
+        ("COMM_PAGES", Geometry::COMM_PAGES as u64, "pages of the comm warp's ring"),
+        ("TASK_SLOTS", Geometry::TASK_SLOTS as u64, "task records that are read ahead, per stream"),
+        ("THREADS", Geometry::THREADS as u64, "threads of a block"),
+        ("MATH_REGISTERS", Geometry::MATH_REGISTERS as u64, "registers of a math thread"),
+        ("OTHER_REGISTERS", Geometry::OTHER_REGISTERS as u64, "registers of any other thread"),
+        ("SHARED_BYTES", Geometry::SHARED_BYTES as u64, "most dynamic shared memory of a block"),
+    ];
+}
+
+/// The kernel's name in the module.
+pub const ENTRY: &str = "mk_kernel";
+
+/// A `__device__ const u32` of this name holds the dynamic shared memory that the kernel wants, in bytes: the compiler's
+/// report does not tell it.
+pub const SHARED_SYMBOL: &str = "mk_shared_bytes";
+
+const _: () =
+    assert!(size_of::<Fault>() == 64 && size_of::<RegionInfo>() == 40 && size_of::<TraceEvent>() == 32);
+const _: () = assert!(size_of::<Launch>() <= 4096, "parameters beyond 4 KB need a driver of CUDA 12.1");

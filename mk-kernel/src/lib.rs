@@ -1,0 +1,22 @@
+#![doc = include_str!("../README.md")]
+
+pub mod abi;
+mod cache;
+mod codegen;
+mod compile;
+mod device;
+mod error;
+mod layout;
+mod nvrtc;
+mod report;
+mod sass;
+mod search;
+
+pub use cache::{Built, Cache};
+pub use codegen::{ABI_HEADER, Header, Source, TABLE_HEADER, TableEntry};
+pub use compile::{Arch, Compiled, Compiler, Options};
+pub use error::Error;
+pub use layout::{ConstPtr, MutPtr};
+pub use report::{Function, Report, Violation};
+pub use sass::MachineCode;
+pub use search::NVRTC_VARIABLE;

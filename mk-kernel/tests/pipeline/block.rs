@@ -1,0 +1,178 @@
+//! One block of the kernel: ring, slots, barriers, and the threads that are its roles.
+
+use crate::barrier::Barrier;
+use crate::{Bug, roles};
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+use shuttle::sync::{Arc, Mutex};
+use shuttle::thread;
+
+/// Pages of the ring: divisible by every group size.
+pub(crate) const RING: u32 = 4;
+/// Task records that are read ahead.
+pub(crate) const SLOTS: u32 = 3;
+/// Math warps, one a warpgroup.
+pub(crate) const MATH: u32 = 2;
+
+/// What a task is like; each stands for the handlers that use the frame in its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Load, math; math stores from its own staging and tells the store role when it is done.
+    Gemm,
+    /// Load, math in place, store from the page.
+    Activate,
+    /// Load, store; no math.
+    Copy,
+    /// Nothing.
+    Nop,
+}
+
+impl Kind {
+    /// Pages of a group.
+    pub(crate) fn pages(self) -> u32 {
+        if matches!(self, Kind::Gemm | Kind::Activate) { 2 } else { 1 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) kind: Kind,
+    pub(crate) groups: u32,
+    pub(crate) id: u32,
+}
+
+/// What fetch publishes: the task (none: leave), and the page at which its first group starts.
+pub(crate) type Record = (Option<Task>, u32);
+
+/// What a page holds: the task and its group; and whether math has worked on it.
+pub(crate) type Content = (u32, u32, bool);
+
+/// A copy under way: it lands in these pages, and then arrives at `full`.
+struct Copy {
+    pages: Vec<u32>,
+    content: Content,
+    full: usize,
+    to_math: bool,
+}
+
+/// Everything that roles share.
+pub(crate) struct Block {
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) bug: Option<Bug>,
+    abort: bool,
+    pub(crate) aborted: AtomicBool,
+    pub(crate) pages: Vec<Mutex<Content>>,
+    pub(crate) slots: Vec<Mutex<Record>>,
+    pub(crate) full_math: Vec<Barrier>,
+    pub(crate) full_store: Vec<Barrier>,
+    pub(crate) empty: Vec<Barrier>,
+    pub(crate) done: Vec<Barrier>,
+    pub(crate) slot_full: Vec<Barrier>,
+    pub(crate) slot_empty: Vec<Barrier>,
+    pub(crate) math_done: Vec<Barrier>,
+    copies: Mutex<Vec<Copy>>,
+    /// All roles have left.
+    left: AtomicBool,
+}
+
+impl Block {
+    pub(crate) fn new(tasks: Vec<Task>, bug: Option<Bug>, abort: bool) -> Arc<Block> {
+        let each = |n: u32, make: fn() -> Barrier| (0..n).map(|_| make()).collect::<Vec<_>>();
+        Arc::new(Block {
+            tasks,
+            bug,
+            abort,
+            aborted: AtomicBool::new(false),
+            pages: (0..RING).map(|_| Mutex::new((u32::MAX, 0, false))).collect(),
+            slots: (0..SLOTS).map(|_| Mutex::new((None, 0))).collect(),
+            // The load role announces the bytes, and the copy lands.
+            full_math: each(RING, || Barrier::new("full for math", 2, MATH as usize)),
+            full_store: each(RING, || Barrier::new("full for store", 2, 1)),
+            // One arrival a warpgroup; the store role arrives for both.
+            empty: each(RING, || Barrier::free("empty", MATH, 1)),
+            done: each(RING, || Barrier::new("done", MATH, 1)),
+            slot_full: each(SLOTS, || Barrier::new("slot full", 1, MATH as usize + 2)),
+            slot_empty: each(SLOTS, || Barrier::free("slot empty", MATH + 2, 1)),
+            math_done: each(SLOTS, || Barrier::new("math done", MATH, 1)),
+            copies: Mutex::new(Vec::new()),
+            left: AtomicBool::new(false),
+        })
+    }
+
+    /// Runs all roles until they have left.
+    pub(crate) fn run(self: Arc<Block>) {
+        let spawn = |role: fn(&Block, usize), i: usize| {
+            let block = self.clone();
+            thread::spawn(move || role(&block, i))
+        };
+        let engine = spawn(|block, _| block.copy_engine(), 0);
+        let host = spawn(|block, _| block.host(), 0);
+        let mut all =
+            vec![spawn(roles::fetch, 0), spawn(roles::load, 0), spawn(roles::store, MATH as usize + 1)];
+        all.extend((0..MATH as usize).map(|w| spawn(roles::math, w + 1)));
+        for role in all {
+            role.join().expect("a role leaves");
+        }
+        assert!(!self.copies_under_way(), "the block has left, but copies into its memory are under way");
+        self.left.store(true, Ordering::SeqCst);
+        engine.join().expect("the engine stops");
+        host.join().expect("the host stops");
+    }
+
+    /// Raises the abort word at some time, if this run is aborted.
+    fn host(&self) {
+        if self.abort {
+            self.aborted.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The engine that copies: in any order, at any time.
+    fn copy_engine(&self) {
+        while !self.left.load(Ordering::SeqCst) {
+            let copy = {
+                let mut copies = self.copies.lock().expect("whole");
+                let n = copies.len();
+                (n > 0).then(|| {
+                    let i = shuttle::rand::Rng::gen_range(&mut shuttle::rand::thread_rng(), 0..n);
+                    copies.swap_remove(i)
+                })
+            };
+            match copy {
+                Some(copy) => self.land(&copy),
+                None => thread::yield_now(),
+            }
+        }
+    }
+
+    fn land(&self, copy: &Copy) {
+        for &page in &copy.pages {
+            *self.pages[page as usize].lock().expect("whole") = copy.content;
+        }
+        self.full(copy.to_math)[copy.full].arrive(1);
+    }
+
+    pub(crate) fn full(&self, to_math: bool) -> &[Barrier] {
+        if to_math { &self.full_math } else { &self.full_store }
+    }
+
+    /// Starts a copy into a group of pages.
+    pub(crate) fn copy(&self, first: u32, pages: u32, content: Content, to_math: bool) {
+        let full = first as usize;
+        let copy = Copy { pages: (first..first + pages).collect(), content, full, to_math };
+        self.full(to_math)[full].arrive(1);
+        self.copies.lock().expect("whole").push(copy);
+    }
+
+    /// Whether copies that the load role has started are still under way.
+    pub(crate) fn copies_under_way(&self) -> bool {
+        self.full_math.iter().chain(&self.full_store).any(Barrier::under_way)
+            || !self.copies.lock().expect("whole").is_empty()
+    }
+
+    /// What the pages of a group hold must be this.
+    pub(crate) fn check(&self, first: u32, pages: u32, content: Content) {
+        for page in first..first + pages {
+            let holds = *self.pages[page as usize].lock().expect("whole");
+            assert_eq!(holds, content, "page {page} holds something else");
+        }
+    }
+}
