@@ -81,7 +81,7 @@ impl Handler for LeakyRelu {
             source: include_str!("02_leaky_relu.cuh"),
             name: "lesson::LeakyRelu",
             pages: 1,
-            math_registers: 224,
+            math_registers: 216,
             min_arch: 90,
         })
     }

@@ -28,13 +28,13 @@ pub(crate) fn decode(dtype: DType, bytes: &[u8], i: usize) -> f64 {
     }
 }
 
-/// The bytes of `x`: rounded to nearest even, a NaN in its canonical form, an integer wrapped.
+/// The bytes of `x`: rounded to nearest even, a NaN in the form that GPUs give it, an integer wrapped.
 pub(crate) fn encode(dtype: DType, x: f64) -> Vec<u8> {
     let x = format(dtype).map_or(x, |f| f.round(x));
     match dtype {
-        DType::Bf16 => (if x.is_nan() { bf16::NAN } else { bf16::from_f64(x) }).to_le_bytes().to_vec(),
-        DType::F16 => (if x.is_nan() { f16::NAN } else { f16::from_f64(x) }).to_le_bytes().to_vec(),
-        DType::F32 => (if x.is_nan() { f32::NAN } else { x as f32 }).to_le_bytes().to_vec(),
+        DType::Bf16 => (if x.is_nan() { bf16::from_bits(0x7fff) } else { bf16::from_f64(x) }).to_le_bytes().to_vec(),
+        DType::F16 => (if x.is_nan() { f16::from_bits(0x7fff) } else { f16::from_f64(x) }).to_le_bytes().to_vec(),
+        DType::F32 => (if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x as f32 }).to_le_bytes().to_vec(),
         DType::I32 => (x as i64 as i32).to_le_bytes().to_vec(),
     }
 }

@@ -34,7 +34,7 @@ struct Gemm {
     static constexpr u32 ROWS = 128, COLS = 256, BLOCK_K = 64, STEP_K = 16;  // elements
     static constexpr u32 BOX_ROWS = 64, BOX_COLS = 64;                       // of B, and of half of A
     static constexpr u32 BOX_BYTES = BOX_ROWS * BOX_COLS * 2;
-    static constexpr u32 ROW_BYTES = BOX_COLS * 2;   // one row of a box: the width of the swizzle
+    static constexpr u32 ROW_BYTES = BOX_COLS * 2;    // one row of a box: the width of the swizzle
     static constexpr u32 ATOM_BYTES = 8 * ROW_BYTES;  // after 8 rows the swizzle repeats
     static constexpr u32 B_OFFSET = PAGE_BYTES;
     static constexpr u32 CHUNK = 16;  // bytes: what the swizzle moves
@@ -64,7 +64,8 @@ struct Gemm {
         const bool tall = a.rows > BOX_ROWS;
         const u32 b_boxes = (a.cols + BOX_COLS - 1) / BOX_COLS;
         const u32 bytes = a.k == 0 ? 0 : ((tall ? 2 : 1) + b_boxes) * BOX_BYTES;
-        const TensorMap *const map_a = f.map(a.a, tall ? MAP_ROWS128 : MAP_ROWS64), *const map_b = f.map(a.b, MAP_ROWS64);
+        const TensorMap* const map_a = f.map(a.a, tall ? MAP_ROWS128 : MAP_ROWS64);
+        const TensorMap* const map_b = f.map(a.b, MAP_ROWS64);
         const u32 copy_a = f.rotation(f.region(a.a)), copy_b = f.rotation(f.region(a.b));
         for (u32 block = 0; block < count && !f.dead; block++) {
             f.reach(block);
@@ -98,11 +99,14 @@ struct Gemm {
         write<DTYPE>(f, a, sum);
     }
 
-    // This warpgroup has no part in the tile, but its groups are only free when it says so.
+    // This warpgroup has no part in the tile, but its groups are only free when it says so: when all of its warps have seen
+    // that they are full. (Where it multiplies, wgmma keeps them together.) Otherwise a group could be refilled before the
+    // slowest has looked, and its parity would stand for another lap.
     static DEV void pass_over(Frame& f, const Args& a) {
         const u32 count = blocks(a);
         for (u32 block = 0; block < count; block++) {
             f.wait_full<ROLE_MATH>();
+            ptx::barrier_any<2, WARPGROUP>(false);
             f.release<pages>(f.page);
             f.step<pages>();
         }
@@ -198,8 +202,8 @@ struct Gemm {
         for (u32 g = 0; g < 4; g++) {
             const float* const d = sum + first + g * 8;
             const u32 chunk = (2 * g + matrix / 2) ^ (row % 8);
-            ptx::store_matrix_x4(staging + row * ROW_BYTES + chunk * CHUNK, pack<DTYPE>(d[0], d[1]), pack<DTYPE>(d[2], d[3]),
-                                 pack<DTYPE>(d[4], d[5]), pack<DTYPE>(d[6], d[7]));
+            ptx::store_matrix_x4(staging + row * ROW_BYTES + chunk * CHUNK, pack<DTYPE>(d[0], d[1]),
+                                 pack<DTYPE>(d[2], d[3]), pack<DTYPE>(d[4], d[5]), pack<DTYPE>(d[6], d[7]));
         }
     }
 

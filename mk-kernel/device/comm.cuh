@@ -6,7 +6,7 @@
 //   using Args = ...;
 //   static DEV u32  check(const Context&, const Args&)  0, or why this GPU cannot do it (FAULT_*)
 //   static DEV u32  units(const Args&)                  blocks of the task
-//   static DEV void comm(Comm&, const Args&)            asks for a transfer; for a handler that only waits and posts: nothing
+//   static DEV void comm(Comm&, const Args&)            asks for a transfer (not if the task only waits and posts)
 //
 // What cannot be forgotten: Start waits come before `comm`; `begin_unit` meets the waits of a unit before its first read;
 // `end_chunk` posts a unit once it has landed; after `comm` what is left of waits and posts is done, in the order that the
@@ -35,11 +35,11 @@ struct Comm : Context {
     u32 filled = 0, taken = 0;  // slots filled and taken since the kernel began: slot and parity follow from them
 
     // Of this task:
-    bool asked = false;         // the handler has asked for a transfer
-    u32 units = 0;              // how many it has
-    u32 stored = 0;             // units whose stores are all issued: now, one chunk ago, two chunks ago
+    bool asked = false;  // the handler has asked for a transfer
+    u32 units = 0;       // how many it has
+    u32 stored = 0;      // units whose stores are all issued: now, one chunk ago, two chunks ago
     u32 stored_1 = 0, stored_2 = 0;
-    u32 raised = 0;             // units whose Block posts are made
+    u32 raised = 0;  // units whose Block posts are made
 
     DEV Comm(const Params& params) : Context(params, ROLE_COMM) { record = Arena::COMM_RECORD; }
 
@@ -190,8 +190,8 @@ DEV u32 unit_cols(const CopyArgs& a) {
     return share == 0 ? 8 : (share + 7) / 8 * 8;
 }
 
-// A place in the rectangle, which is cut into chunks, unit by unit: whole rows of the unit as far as they fit into the limit,
-// or parts of one row.
+// A place in the rectangle, which is cut into chunks, unit by unit: whole rows of the unit as far as they fit into the
+// limit, or parts of one row.
 struct Chunk {
     u32 unit = 0;
     u32 start = 0;         // of the unit, in bytes of a row
@@ -200,7 +200,9 @@ struct Chunk {
     DEV bool in(const Job& j) const { return start < j.row_bytes && j.rows > 0; }
     DEV bool operator==(const Chunk& o) const { return start == o.start && row == o.row && col == o.col; }
     DEV u32 byte() const { return start + col; }  // of a row
-    DEV u32 width(const Job& j) const { return j.row_bytes - start < j.unit_bytes ? j.row_bytes - start : j.unit_bytes; }
+    DEV u32 width(const Job& j) const {
+        return j.row_bytes - start < j.unit_bytes ? j.row_bytes - start : j.unit_bytes;
+    }
     DEV u32 bytes(const Job& j) const { return width(j) - col < j.limit ? width(j) - col : j.limit; }  // of each row
 
     DEV u32 rows(const Job& j) const {
@@ -285,7 +287,8 @@ struct Transfer {
         if (bytes == job.dst.pitch) {
             if (c.thread() == 0) ptx::bulk_store(to, from, rows * bytes);
         } else {
-            for (u32 r = c.thread(); r < rows; r += WARP) ptx::bulk_store(to + (u64)r * job.dst.pitch, from + r * bytes, bytes);
+            for (u32 r = c.thread(); r < rows; r += WARP)
+                ptx::bulk_store(to + (u64)r * job.dst.pitch, from + r * bytes, bytes);
         }
         out.next(job);
         c.end_chunk(out.unit);

@@ -105,7 +105,8 @@ struct Context {
     u32 task = 0;                 // its place in params.tasks
     bool dead = false;            // a fault was seen
 
-    DEV Context(const Params& params, u32 role) : params(params), shared(ptx::shared_address(shared_memory)), role(role) {}
+    DEV Context(const Params& params, u32 role)
+        : params(params), shared(ptx::shared_address(shared_memory)), role(role) {}
 
     DEV const Task& current() const { return *(const Task*)(shared_memory + record); }
     DEV Ledger& ledger() const {
@@ -162,7 +163,8 @@ struct Context {
             if (turn % 16 != 0) continue;
             if (aborted()) {
                 dead = true;
-            } else if (ptx::clock() - since > params.bounds.start_clocks + BARRIER_PATIENCE * params.bounds.run_clocks) {
+            } else if (ptx::clock() - since >
+                       params.bounds.start_clocks + BARRIER_PATIENCE * params.bounds.run_clocks) {
                 fail(FAULT_BARRIER, barrier, parity, 0);
             }
         }

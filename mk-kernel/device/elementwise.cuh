@@ -128,7 +128,7 @@ struct Elementwise {
         f.end_groups<pages>();
     }
 
-   private:
+ private:
     template <u32 IN>
     static DEV void math_from(Frame& f, const Args& a) {
         if constexpr (!OTHER_TYPE) {

@@ -59,11 +59,11 @@ struct Frame : Context {
     u32 page = 0;  // where this role is in the ring
 
     // Parities, a bit for each page or slot: of what the role waits for next.
-    u32 seen = 0;                              // `empty` (load), or the role's own `full` (math, store)
-    u32 done_seen = 0;                         // store
-    u32 loaded_seen = 0, stored_seen = 0;      // store
-    u32 may_store_seen = 0;                    // math
-    u32 filled_math = 0, filled_store = 0;     // load: of what it has issued
+    u32 seen = 0;                           // `empty` (load), or the role's own `full` (math, store)
+    u32 done_seen = 0;                      // store
+    u32 loaded_seen = 0, stored_seen = 0;   // store
+    u32 may_store_seen = 0;                 // math
+    u32 filled_math = 0, filled_store = 0;  // load: of what it has issued
 
     u32 held = NONE;            // store: first page of a group whose bytes may still be in shared memory
     bool loaded_due = false;    // store: the Loaded posts of this task are still to be made
@@ -245,9 +245,11 @@ struct Frame : Context {
         step<PAGES>();
     }
 
-    // All groups of the task are on their way. (To hold the last one until the next task cost 1.8 us at a change of handler.)
+    // All groups of the task are on their way. (To hold the last one until the next task cost 1.8 us at a change of
+    // handler.)
     template <u32 PAGES>
     DEV void end_groups() {
+        if (held == NONE) return;
         ptx::bulk_wait_read<0>();
         free_group<PAGES>(held);
         held = NONE;

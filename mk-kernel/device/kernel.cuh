@@ -15,10 +15,10 @@ namespace mk {
 
 // ---------------------------------------------------------------------------------------------- what a handler has
 
-#define MK_HAS(role)                                              \
-    template <class H, class = void>                              \
-    constexpr bool has_##role = false;                            \
-    template <class H>                                            \
+#define MK_HAS(role)                   \
+    template <class H, class = void>   \
+    constexpr bool has_##role = false; \
+    template <class H>                 \
     constexpr bool has_##role<H, decltype((void)&H::role)> = true;
 MK_HAS(load)
 MK_HAS(math)
@@ -71,7 +71,7 @@ DEV bool describe(Frame& f, const Task& t, u32& first_page, u32& pages) {
         return false;
     }
     first_page = (first_page + H::pages - 1) / H::pages * H::pages % RING_PAGES;
-    pages = has_load<H> ? (u32)(H::groups(f, a) % RING_PAGES) * H::pages % RING_PAGES : 0;
+    if constexpr (has_load<H>) pages = (u32)(H::groups(f, a) % RING_PAGES) * H::pages % RING_PAGES;
     return true;
 }
 
@@ -178,10 +178,8 @@ DEV bool take_record(Frame& f) {
     return true;
 }
 
-#define MK_ROLE(role_task)                                  \
-    switch (f.current().op) {                               \
-        MK_COMPUTE_HANDLERS(role_task)                      \
-    }
+#define MK_ROLE(role_task) \
+    switch (f.current().op) { MK_COMPUTE_HANDLERS(role_task) }
 
 DEV void load_role(const Params& params) {
     Frame f(params, ROLE_LOAD);

@@ -22,20 +22,15 @@ struct Element {
         }
     }
 
-    // Rounded to nearest even; a NaN is stored in the form that Rust calls canonical.
+    // Rounded to nearest even; a NaN is stored as the conversion gives it, 0x7fff, or 0x7fffffff.
     static DEV u32 pack(const float* x) {
         if constexpr (DTYPE == DTYPE_BF16) {
-            return canonical(ptx::pack_bf16(x[0], x[1]), x, 0x7fc0);
+            return ptx::pack_bf16(x[0], x[1]);
         } else if constexpr (DTYPE == DTYPE_F16) {
-            return canonical(ptx::pack_f16(x[0], x[1]), x, 0x7e00);
+            return ptx::pack_f16(x[0], x[1]);
         } else {
-            return x[0] == x[0] ? __float_as_uint(x[0]) : 0x7fc00000;
+            return x[0] == x[0] ? __float_as_uint(x[0]) : 0x7fffffff;
         }
-    }
-
-    static DEV u32 canonical(u32 packed, const float* x, u32 nan) {
-        const u32 low = x[0] == x[0] ? packed & 0xffff : nan, high = x[1] == x[1] ? packed >> 16 : nan;
-        return low | high << 16;
     }
 };
 
@@ -69,7 +64,8 @@ DEV void store_numbers(u32 at, const typename Element<DTYPE>::Number (&x)[COUNT]
     constexpr u32 IN_WORD = 4 / E::BYTES;
 #pragma unroll
     for (u32 i = 0; i < COUNT; i += 4 * IN_WORD) {
-        const uint4 v{E::pack(x + i), E::pack(x + i + IN_WORD), E::pack(x + i + 2 * IN_WORD), E::pack(x + i + 3 * IN_WORD)};
+        const uint4 v{E::pack(x + i), E::pack(x + i + IN_WORD), E::pack(x + i + 2 * IN_WORD),
+                      E::pack(x + i + 3 * IN_WORD)};
         ptx::store_shared_128(at + i * E::BYTES, v);
     }
 }

@@ -124,28 +124,30 @@ DEV void fence_tensor_map(const TensorMap* map) {
 // One box of a 3-D tensor (column, row, copy), global -> shared; its bytes complete at the barrier.
 DEV void tensor_load(u32 to, const TensorMap* map, u32 col, u32 row, u32 copy, u32 barrier) {
     asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+        "[%2];" ::"r"(to),
         "l"(map), "r"(barrier), "r"(col), "r"(row), "r"(copy)
         : "memory");
 }
 
 // One box, shared -> global; it belongs to the thread's current bulk group.
 DEV void tensor_store(const TensorMap* map, u32 col, u32 row, u32 copy, u32 from) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from),
-                 "r"(col), "r"(row), "r"(copy)
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(from), "r"(col), "r"(row), "r"(copy)
                  : "memory");
 }
 
 // Contiguous bytes, global -> shared. Addresses and size are multiples of 16.
 DEV void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-                 "r"(bytes), "r"(barrier)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
 }
 
 // Contiguous bytes, shared -> global (own or a peer's); they belong to the thread's current bulk group.
 DEV void bulk_store(void* to, u32 from, u32 bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+                 : "memory");
 }
 
 DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -182,12 +184,22 @@ DEV u64 load_acquire(const u64* p) {
     return v;
 }
 
-DEV void store_relaxed(u32* p, u32 v) { asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-DEV void store_relaxed(u64* p, u64 v) { asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
-DEV void store_release(u32* p, u32 v) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
-DEV void store_release(u64* p, u64 v) { asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+DEV void store_relaxed(u32* p, u32 v) {
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+DEV void store_relaxed(u64* p, u64 v) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+DEV void store_release(u32* p, u32 v) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+DEV void store_release(u64* p, u64 v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
 
-DEV void add_release(u64* p, u64 v) { asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+DEV void add_release(u64* p, u64 v) {
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
 
 // Returns what was there. Relaxed, and among the threads of this GPU only.
 DEV u64 fetch_add(u64* p, u64 v) {
@@ -205,7 +217,10 @@ DEV u32 fetch_add_acq_rel(u32* p, u32 v) {
 // Returns what was there; it is replaced only if that was `expected`.
 DEV u32 compare_and_swap(u32* p, u32 expected, u32 v) {
     u32 was;
-    asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;" : "=r"(was) : "l"(p), "r"(expected), "r"(v) : "memory");
+    asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(was)
+                 : "l"(p), "r"(expected), "r"(v)
+                 : "memory");
     return was;
 }
 
@@ -214,12 +229,16 @@ DEV u32 compare_and_swap(u32* p, u32 expected, u32 v) {
 // Past the L1, which does not notice what others write.
 DEV uint4 load_global_128(const void* p) {
     uint4 v;
-    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
     return v;
 }
 
 DEV void store_global_128(void* p, uint4 v) {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
 // One access, never torn: data and flag of a packet arrive together.
@@ -258,17 +277,23 @@ DEV void store_shared_16(u32 at, u16 v) { asm volatile("st.shared.u16 [%0], %1;"
 
 DEV uint4 load_shared_128(u32 at) {
     uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at)
+                 : "memory");
     return v;
 }
 
 DEV void store_shared_128(u32 at, uint4 v) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
-// Four 8 x 8 matrices of 16-bit elements from the fragments of a warp; lane l gives the address of row l % 8 of matrix l / 8.
+// Four 8 x 8 matrices of 16-bit elements from the fragments of a warp; lane l gives the address of row l % 8 of matrix
+// l / 8.
 DEV void store_matrix_x4(u32 at, u32 m0, u32 m1, u32 m2, u32 m3) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(m0), "r"(m1),
+                 "r"(m2), "r"(m3)
                  : "memory");
 }
 
@@ -301,7 +326,6 @@ DEV u32 divide(u32 a, u32 b) {
 }
 
 // 1 / x, to within 1 ulp. The exact division is a function call, which would serialise every wgmma (C7510).
-
 DEV float reciprocal_approx(float x) {
     float r;
     asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -330,22 +354,22 @@ DEV u64 wgmma_descriptor(u32 at, u32 leading_bytes, u32 stride_bytes) {
 #define MK_LIST_32(F, i) MK_LIST_8(F, i), MK_LIST_8(F, i + 8), MK_LIST_8(F, i + 16), MK_LIST_8(F, i + 24)
 #define MK_LIST_128(F) MK_LIST_32(F, 0), MK_LIST_32(F, 32), MK_LIST_32(F, 64), MK_LIST_32(F, 96)
 #define MK_SUM(i) "+f"(sum[i])
-#define MK_SUM_NAMES                                                                                             \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                    \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                           \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                           \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "                           \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                           \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                           \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "               \
+#define MK_SUM_NAMES                                                                               \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                      \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
 // The immediates: +A, +B, A as it is (K contiguous), B transposed (N contiguous).
-#define MK_WGMMA(TYPES)                                                                                          \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"                                              \
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPES " " MK_SUM_NAMES                           \
-                 ", %128, %129, add, 1, 1, 0, 1;\n}"                                                             \
-                 : MK_LIST_128(MK_SUM)                                                                           \
-                 : "l"(a), "l"(b), "r"((u32)add))
+#define MK_WGMMA(TYPES)                                                                                           \
+    asm volatile(                                                                                                 \
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"                                                         \
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPES " " MK_SUM_NAMES ", %128, %129, add, 1, 1, 0, 1;\n}" \
+        : MK_LIST_128(MK_SUM)                                                                                     \
+        : "l"(a), "l"(b), "r"((u32)add))
 
 // sum = A B (+ sum, if `add`), with A [64, 16] of contiguous rows and B [16, 256] of contiguous rows, in shared memory.
 template <u32 DTYPE>

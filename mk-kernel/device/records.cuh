@@ -28,8 +28,8 @@ struct Records {
         if constexpr (AHEAD) ahead = own_next % BATCH == 0 ? batch : read(own_next + BATCH, own_end);
     }
 
-    // Takes the next record, whose place in params.tasks is `c.task` then. False: there is none, and this is not called again.
-    // The same for all threads of the warp.
+    // Takes the next record, whose place in params.tasks is `c.task` then. False: there is none, and this is not called
+    // again. The same for all threads of the warp.
     DEV bool next() { return next_own() || next_claimed(); }
 
     // Writes the record that was taken to shared memory, for all roles.
@@ -38,7 +38,7 @@ struct Records {
         __syncwarp();
     }
 
-   private:
+ private:
     DEV u32 thread() const { return threadIdx.x % WARP; }
     DEV const StreamRange& queue() const { return c.params.queues[stream]; }
 

@@ -172,7 +172,7 @@ device_struct! {
         pub streams: ConstPtr<StreamRange>,
         /// By STREAM_*: tasks that the rank's lanes claim one by one, after their own.
         pub queues: [StreamRange; 2],
-        /// By STREAM_*: the next task of a queue to be claimed; grows by the queue's length in every epoch.
+        /// By STREAM_*: the next task of a queue to be claimed; grows by the queue's length and the rank's lanes in every epoch.
         pub tickets: MutPtr<u64>,
         /// By region.
         pub regions: ConstPtr<RegionInfo>,
@@ -293,10 +293,11 @@ impl Geometry {
     pub const TASK_SLOTS: u32 = 4;
     /// Threads of a block: one warpgroup for load, fetch, comm and store; two for math.
     pub const THREADS: u32 = 384;
-    /// Registers of a math thread, by `setmaxnreg`.
-    pub const MATH_REGISTERS: u32 = 224;
-    /// Registers of any other thread, by `setmaxnreg`.
-    pub const OTHER_REGISTERS: u32 = 56;
+    /// Registers of a math thread, by `setmaxnreg`: a wgmma of 256 columns has 128 sums, and all handlers fit into 200.
+    pub const MATH_REGISTERS: u32 = 216;
+    /// Registers of any other thread, by `setmaxnreg`: handlers fit into 56, with room for one more. 128 * 72 + 256 * 216 is
+    /// what a block of 384 threads has at its start.
+    pub const OTHER_REGISTERS: u32 = 72;
     /// Most dynamic shared memory of a block on Hopper.
     pub const SHARED_BYTES: u32 = 232_448;
 

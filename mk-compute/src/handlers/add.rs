@@ -56,7 +56,7 @@ impl Handler for Add {
             source: include_str!("../../device/add.cuh"),
             name: "mk::compute::Add",
             pages: 2,
-            math_registers: 224,
+            math_registers: 216,
             min_arch: 90,
         })
     }

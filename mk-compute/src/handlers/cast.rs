@@ -53,7 +53,7 @@ impl Handler for Cast {
             source: include_str!("../../device/cast.cuh"),
             name: "mk::compute::Cast",
             pages: 2,
-            math_registers: 224,
+            math_registers: 216,
             min_arch: 90,
         })
     }

@@ -124,7 +124,7 @@ impl Handler for Gemm {
             source: include_str!("../../device/gemm.cuh"),
             name: "mk::compute::Gemm",
             pages: 3,
-            math_registers: 224,
+            math_registers: 216,
             min_arch: 90,
         })
     }

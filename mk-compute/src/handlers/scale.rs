@@ -53,7 +53,7 @@ impl Handler for Scale {
             source: include_str!("../../device/scale.cuh"),
             name: "mk::compute::Scale",
             pages: 1,
-            math_registers: 224,
+            math_registers: 216,
             min_arch: 90,
         })
     }

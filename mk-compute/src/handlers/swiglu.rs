@@ -60,7 +60,7 @@ impl Handler for Swiglu {
             source: include_str!("../../device/swiglu.cuh"),
             name: "mk::compute::Swiglu",
             pages: 2,
-            math_registers: 224,
+            math_registers: 216,
             min_arch: 90,
         })
     }

@@ -20,7 +20,7 @@ const GOOD: Device = Device {
     source: "// one\n",
     name: "One",
     pages: 3,
-    math_registers: 224,
+    math_registers: 216,
     min_arch: 90,
 };
 

@@ -10,14 +10,22 @@ use shuttle::thread;
 pub(crate) const RING: u32 = 4;
 /// Task records that are read ahead.
 pub(crate) const SLOTS: u32 = 3;
-/// Math warps, one a warpgroup.
-pub(crate) const MATH: u32 = 2;
+/// Warpgroups of math, and warps of each.
+pub(crate) const GROUPS: u32 = 2;
+pub(crate) const WARPS: u32 = 2;
+/// Math warps.
+pub(crate) const MATH: u32 = GROUPS * WARPS;
+/// Slots of the comm warp's ring, and chunks of each of its tasks.
+pub(crate) const COMM_SLOTS: u32 = 2;
+pub(crate) const CHUNKS: u32 = 3;
 
 /// What a task is like; each stands for the handlers that use the frame in its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Load, math; math stores from its own staging and tells the store role when it is done.
     Gemm,
+    /// The same, of a tile so small that the second warpgroup has no part in it.
+    SmallGemm,
     /// Load, math in place, store from the page.
     Activate,
     /// Load, store; no math.
@@ -29,7 +37,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Pages of a group.
     pub(crate) fn pages(self) -> u32 {
-        if matches!(self, Kind::Gemm | Kind::Activate) { 2 } else { 1 }
+        if matches!(self, Kind::Gemm | Kind::SmallGemm | Kind::Activate) { 2 } else { 1 }
     }
 }
 
@@ -50,8 +58,53 @@ pub(crate) type Content = (u32, u32, bool);
 struct Copy {
     pages: Vec<u32>,
     content: Content,
-    full: usize,
-    to_math: bool,
+    full: Full,
+}
+
+/// Which barrier a copy completes.
+#[derive(Clone, Copy)]
+pub(crate) enum Full {
+    Math(u32),
+    Store(u32),
+    Comm(u32),
+}
+
+/// A point where all warps of a warpgroup meet: a named barrier, or a wgmma, which is of all of them.
+pub(crate) struct Meeting(Mutex<(u32, u64, bool, bool)>);
+
+impl Meeting {
+    fn new() -> Meeting {
+        Meeting(Mutex::new((0, 0, false, false)))
+    }
+
+    /// Comes, and waits for the others; whether any of them said yes.
+    pub(crate) fn any(&self, yes: bool) -> bool {
+        let turn = {
+            let mut m = self.0.lock().expect("whole");
+            let turn = m.1;
+            m.0 += 1;
+            m.2 |= yes;
+            if m.0 == WARPS {
+                *m = (0, turn + 1, false, m.2);
+            }
+            turn
+        };
+        loop {
+            let m = *self.0.lock().expect("whole");
+            if m.1 != turn {
+                return m.3;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// Now and then a thread takes much longer than the others.
+pub(crate) fn stall() {
+    let mut random = shuttle::rand::thread_rng();
+    if shuttle::rand::Rng::gen_range(&mut random, 0..10) == 0 {
+        (0..500).for_each(|_| thread::yield_now());
+    }
 }
 
 /// Everything that roles share.
@@ -69,6 +122,11 @@ pub(crate) struct Block {
     pub(crate) slot_full: Vec<Barrier>,
     pub(crate) slot_empty: Vec<Barrier>,
     pub(crate) math_done: Vec<Barrier>,
+    pub(crate) meetings: Vec<Meeting>,
+    pub(crate) comm_full: Vec<Barrier>,
+    /// Signal words: of comm tasks, and of compute tasks.
+    pub(crate) comm_words: Vec<Mutex<u64>>,
+    pub(crate) words: Vec<Mutex<u64>>,
     copies: Mutex<Vec<Copy>>,
     /// All roles have left.
     left: AtomicBool,
@@ -77,18 +135,23 @@ pub(crate) struct Block {
 impl Block {
     pub(crate) fn new(tasks: Vec<Task>, bug: Option<Bug>, abort: bool) -> Arc<Block> {
         let each = |n: u32, make: fn() -> Barrier| (0..n).map(|_| make()).collect::<Vec<_>>();
+        let words = |n: usize| (0..n).map(|_| Mutex::new(0)).collect::<Vec<_>>();
         Arc::new(Block {
+            comm_words: words(tasks.len().div_ceil(2)),
+            words: words(tasks.len()),
+            meetings: (0..GROUPS).map(|_| Meeting::new()).collect(),
+            comm_full: each(COMM_SLOTS, || Barrier::new("comm slot full", 2, 1)),
             tasks,
             bug,
             abort,
             aborted: AtomicBool::new(false),
-            pages: (0..RING).map(|_| Mutex::new((u32::MAX, 0, false))).collect(),
+            pages: (0..RING + COMM_SLOTS).map(|_| Mutex::new((u32::MAX, 0, false))).collect(),
             slots: (0..SLOTS).map(|_| Mutex::new((None, 0))).collect(),
             // The load role announces the bytes, and the copy lands.
             full_math: each(RING, || Barrier::new("full for math", 2, MATH as usize)),
             full_store: each(RING, || Barrier::new("full for store", 2, 1)),
             // One arrival a warpgroup; the store role arrives for both.
-            empty: each(RING, || Barrier::free("empty", MATH, 1)),
+            empty: each(RING, || Barrier::free("empty", GROUPS, 1)),
             done: each(RING, || Barrier::new("done", MATH, 1)),
             slot_full: each(SLOTS, || Barrier::new("slot full", 1, MATH as usize + 2)),
             slot_empty: each(SLOTS, || Barrier::free("slot empty", MATH + 2, 1)),
@@ -106,13 +169,18 @@ impl Block {
         };
         let engine = spawn(|block, _| block.copy_engine(), 0);
         let host = spawn(|block, _| block.host(), 0);
-        let mut all =
-            vec![spawn(roles::fetch, 0), spawn(roles::load, 0), spawn(roles::store, MATH as usize + 1)];
+        let mut all = vec![
+            spawn(roles::fetch, 0),
+            spawn(roles::load, 0),
+            spawn(roles::store, MATH as usize + 1),
+            spawn(roles::comm, 0),
+        ];
         all.extend((0..MATH as usize).map(|w| spawn(roles::math, w + 1)));
         for role in all {
             role.join().expect("a role leaves");
         }
-        assert!(!self.copies_under_way(), "the block has left, but copies into its memory are under way");
+        let any = self.copies_under_way() || self.comm_full.iter().any(Barrier::under_way);
+        assert!(!any, "the block has left, but copies into its memory are under way");
         self.left.store(true, Ordering::SeqCst);
         engine.join().expect("the engine stops");
         host.join().expect("the host stops");
@@ -121,6 +189,9 @@ impl Block {
     /// Raises the abort word at some time, if this run is aborted.
     fn host(&self) {
         if self.abort {
+            let mut random = shuttle::rand::thread_rng();
+            let later = shuttle::rand::Rng::gen_range(&mut random, 0..400);
+            (0..later).for_each(|_| thread::yield_now());
             self.aborted.store(true, Ordering::SeqCst);
         }
     }
@@ -137,7 +208,10 @@ impl Block {
                 })
             };
             match copy {
-                Some(copy) => self.land(&copy),
+                Some(copy) => {
+                    stall();
+                    self.land(&copy);
+                }
                 None => thread::yield_now(),
             }
         }
@@ -147,25 +221,30 @@ impl Block {
         for &page in &copy.pages {
             *self.pages[page as usize].lock().expect("whole") = copy.content;
         }
-        self.full(copy.to_math)[copy.full].arrive(1);
+        self.full(copy.full).arrive(1);
     }
 
-    pub(crate) fn full(&self, to_math: bool) -> &[Barrier] {
-        if to_math { &self.full_math } else { &self.full_store }
+    pub(crate) fn full(&self, full: Full) -> &Barrier {
+        match full {
+            Full::Math(page) => &self.full_math[page as usize],
+            Full::Store(page) => &self.full_store[page as usize],
+            Full::Comm(slot) => &self.comm_full[slot as usize],
+        }
     }
 
     /// Starts a copy into a group of pages.
-    pub(crate) fn copy(&self, first: u32, pages: u32, content: Content, to_math: bool) {
-        let full = first as usize;
-        let copy = Copy { pages: (first..first + pages).collect(), content, full, to_math };
-        self.full(to_math)[full].arrive(1);
-        self.copies.lock().expect("whole").push(copy);
+    pub(crate) fn copy(&self, first: u32, pages: u32, content: Content, full: Full) {
+        self.full(full).arrive(1);
+        self.copies.lock().expect("whole").push(Copy {
+            pages: (first..first + pages).collect(),
+            content,
+            full,
+        });
     }
 
     /// Whether copies that the load role has started are still under way.
     pub(crate) fn copies_under_way(&self) -> bool {
         self.full_math.iter().chain(&self.full_store).any(Barrier::under_way)
-            || !self.copies.lock().expect("whole").is_empty()
     }
 
     /// What the pages of a group hold must be this.

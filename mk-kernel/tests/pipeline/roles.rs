@@ -2,7 +2,8 @@
 
 use crate::Bug;
 use crate::barrier::Barrier;
-use crate::block::{Block, Kind, MATH, RING, Record, SLOTS, Task};
+use crate::block::{Block, CHUNKS, COMM_SLOTS, Full, GROUPS, Kind, RING, Record, SLOTS, Task, WARPS, stall};
+use shuttle::sync::Mutex;
 use shuttle::sync::atomic::Ordering;
 use shuttle::thread;
 
@@ -44,15 +45,36 @@ impl<'a> Frame<'a> {
     /// Waits, unless the block is dead. True if what it waited for has come.
     fn wait(&mut self, barrier: &Barrier, waiter: usize, parity: u64) -> bool {
         loop {
-            if barrier.test(waiter, parity) {
-                return true;
-            }
             if self.dead {
                 return false;
+            }
+            if barrier.test(waiter, parity) {
+                return true;
             }
             let deaf = self.block.bug == Some(Bug::DeafToAbort) && waiter == self.waiter;
             self.dead = !deaf && self.block.aborted.load(Ordering::SeqCst);
             thread::yield_now();
+        }
+    }
+
+    /// Waits for a signal word, unless the block is dead.
+    fn wait_word(&mut self, word: &Mutex<u64>) {
+        while *word.lock().expect("whole") == 0 && !self.dead {
+            self.dead = self.block.aborted.load(Ordering::SeqCst);
+            thread::yield_now();
+        }
+    }
+
+    fn post(&self, word: &Mutex<u64>) {
+        if !self.dead {
+            *word.lock().expect("whole") += 1;
+        }
+    }
+
+    /// A role that has seen a fault is silent.
+    fn arrive(&self, barrier: &Barrier, arrivals: u32) {
+        if !self.dead {
+            barrier.arrive(arrivals);
         }
     }
 
@@ -94,8 +116,10 @@ impl<'a> Frame<'a> {
 
     /// The role has read the record for the last time.
     fn end_task(&mut self, task: Task) {
-        assert_eq!(self.record().0, Some(task), "the slot was refilled while a role read it");
-        self.block.slot_empty[self.slot as usize].arrive(1);
+        if !self.dead {
+            assert_eq!(self.record().0, Some(task), "the slot was refilled while a role read it");
+        }
+        self.arrive(&self.block.slot_empty[self.slot as usize], 1);
         self.next_slot();
     }
 
@@ -147,12 +171,14 @@ pub(crate) fn fetch(block: &Block, _: usize) {
 pub(crate) fn load(block: &Block, _: usize) {
     let mut f = Frame::new(block, 1);
     f.role(|f, task| {
+        // Every other task needs what a comm task brings.
+        f.wait_word(&f.block.comm_words[task.id as usize / 2]);
         for group in 0..if task.kind == Kind::Nop { 0 } else { task.groups } {
-            if !acquire(f, task.kind) {
-                return;
+            acquire(f, task.kind);
+            if !f.dead {
+                let full = if task.kind == Kind::Copy { Full::Store(f.page) } else { Full::Math(f.page) };
+                f.block.copy(f.page, task.kind.pages(), (task.id, group, false), full);
             }
-            let first = f.page;
-            f.block.copy(first, task.kind.pages(), (task.id, group, false), task.kind != Kind::Copy);
             f.step(task.kind);
         }
     });
@@ -162,116 +188,179 @@ pub(crate) fn load(block: &Block, _: usize) {
 }
 
 /// Waits until all pages of a group are free.
-fn acquire(f: &mut Frame<'_>, kind: Kind) -> bool {
+fn acquire(f: &mut Frame<'_>, kind: Kind) {
     let block = f.block;
     for page in f.page..f.page + kind.pages() {
         let parity = match block.bug {
             Some(Bug::ParityByLap) => !f.laps & 1,
             _ => !f.seen >> page & 1,
         };
-        if !f.wait(&block.empty[page as usize], 0, parity) {
-            return false;
+        if f.wait(&block.empty[page as usize], 0, parity) {
+            f.seen ^= 1 << page;
         }
-        f.seen ^= 1 << page;
     }
-    true
 }
 
 pub(crate) fn math(block: &Block, warp: usize) {
     let mut f = Frame::new(block, warp + 1);
-    let me = warp - 1;
-    f.role(|f, task| match task.kind {
-        Kind::Gemm => multiply(f, task, me),
-        Kind::Activate => activate(f, task, me),
-        Kind::Copy | Kind::Nop => {}
-    });
+    let (me, group) = (warp - 1, (warp as u32 - 1) / WARPS);
+    loop {
+        let task = f.next_task();
+        // All warps of a warpgroup leave after the same task.
+        if block.meetings[group as usize].any(task.is_none()) {
+            return;
+        }
+        let task = task.expect("none of the group has none");
+        match task.kind {
+            Kind::Gemm => multiply(&mut f, task, me),
+            Kind::SmallGemm if group == 0 => multiply(&mut f, task, me),
+            Kind::SmallGemm => pass_over(&mut f, task, me),
+            Kind::Activate => activate(&mut f, task, me),
+            Kind::Copy | Kind::Nop => {}
+        }
+        f.end_task(task);
+    }
 }
 
-fn await_full(f: &mut Frame<'_>, to_math: bool, waiter: usize) -> bool {
+fn await_full(f: &mut Frame<'_>, full: Full, waiter: usize) {
+    stall();
     let parity = f.parity(f.seen);
-    let came = f.wait(&f.block.full(to_math)[f.page as usize], waiter, parity);
+    f.wait(f.block.full(full), waiter, parity);
     f.seen ^= 1 << f.page;
-    came
+}
+
+/// This warpgroup will not read the pages again; its first warp says so.
+fn release(f: &Frame<'_>, first: u32, me: usize) {
+    if (me as u32).is_multiple_of(WARPS) {
+        (first..first + 2).for_each(|p| f.arrive(&f.block.empty[p as usize], 1));
+    }
+}
+
+fn check(f: &Frame<'_>, first: u32, pages: u32, content: (u32, u32, bool)) {
+    if !f.dead {
+        f.block.check(first, pages, content);
+    }
 }
 
 /// One group is read while the next one's products are issued: a page is released one group later.
 fn multiply(f: &mut Frame<'_>, task: Task, me: usize) {
-    let release =
-        |block: &Block, first: u32| (first..first + 2).for_each(|p| block.empty[p as usize].arrive(1));
+    let meeting = &f.block.meetings[me / WARPS as usize];
     let mut before = None;
     for group in 0..task.groups {
-        if !await_full(f, true, me) {
-            return;
-        }
+        await_full(f, Full::Math(f.page), me);
         let content = (task.id, group, false);
-        f.block.check(f.page, 2, content);
+        check(f, f.page, 2, content);
+        // A wgmma is of all warps: none goes on before all have come.
+        meeting.any(false);
         if f.block.bug == Some(Bug::PageFreedEarly) {
-            release(f.block, f.page);
+            release(f, f.page, me);
             thread::yield_now();
-            f.block.check(f.page, 2, content);
-        } else if let Some((first, content)) = before.replace((f.page, content)) {
-            f.block.check(first, 2, content);
-            release(f.block, first);
+            check(f, f.page, 2, content);
+        } else if let Some(first) = before.replace(f.page) {
+            release(f, first, me);
         }
         f.step(task.kind);
     }
-    if let Some((first, content)) = before {
-        f.block.check(first, 2, content);
-        release(f.block, first);
+    meeting.any(false);
+    if let Some(first) = before {
+        release(f, first, me);
     }
-    f.block.math_done[f.slot as usize].arrive(1);
+    f.arrive(&f.block.math_done[f.slot as usize], 1);
 }
 
-/// Works in place; the first warp stands for what both write.
+/// The groups of a tile that this warpgroup has no part in.
+fn pass_over(f: &mut Frame<'_>, task: Task, me: usize) {
+    for _ in 0..task.groups {
+        await_full(f, Full::Math(f.page), me);
+        if f.block.bug != Some(Bug::PassedOverAlone) {
+            f.block.meetings[me / WARPS as usize].any(false);
+        }
+        release(f, f.page, me);
+        f.step(task.kind);
+    }
+    f.arrive(&f.block.math_done[f.slot as usize], 1);
+}
+
+/// Works in place; the first warp stands for what all write.
 fn activate(f: &mut Frame<'_>, task: Task, me: usize) {
     for group in 0..task.groups {
-        if !await_full(f, true, me) {
-            return;
-        }
-        if me == 0 {
+        await_full(f, Full::Math(f.page), me);
+        if me == 0 && !f.dead {
             f.block.check(f.page, 2, (task.id, group, false));
             for page in f.page..f.page + 2 {
                 f.block.pages[page as usize].lock().expect("whole").2 = true;
             }
         }
-        f.block.done[f.page as usize].arrive(1);
+        f.arrive(&f.block.done[f.page as usize], 1);
         f.step(task.kind);
     }
 }
 
 pub(crate) fn store(block: &Block, waiter: usize) {
     let mut f = Frame::new(block, waiter + 1);
-    f.role(|f, task| match task.kind {
-        Kind::Gemm => {
-            let slot = f.slot;
-            let parity = f.math_seen >> slot & 1;
-            if f.wait(&f.block.math_done[slot as usize], 0, parity) {
+    f.role(|f, task| {
+        match task.kind {
+            Kind::Gemm | Kind::SmallGemm => {
+                let slot = f.slot;
+                f.wait(&f.block.math_done[slot as usize], 0, f.math_seen >> slot & 1);
                 f.math_seen ^= 1 << slot;
             }
+            Kind::Activate => store_pages(f, task, true),
+            Kind::Copy => store_pages(f, task, false),
+            Kind::Nop => {}
         }
-        Kind::Activate => store_pages(f, task, true),
-        Kind::Copy => store_pages(f, task, false),
-        Kind::Nop => {}
+        f.post(&f.block.words[task.id as usize]);
     });
 }
 
 fn store_pages(f: &mut Frame<'_>, task: Task, worked: bool) {
     for group in 0..task.groups {
-        let came = if worked {
+        if worked {
             let parity = f.parity(f.done_seen);
-            let came = f.wait(&f.block.done[f.page as usize], 0, parity);
+            f.wait(&f.block.done[f.page as usize], 0, parity);
             f.done_seen ^= 1 << f.page;
-            came
         } else {
-            await_full(f, false, 0)
-        };
-        if !came {
-            return;
+            await_full(f, Full::Store(f.page), 0);
         }
-        f.block.check(f.page, task.kind.pages(), (task.id, group, worked));
+        check(f, f.page, task.kind.pages(), (task.id, group, worked));
         for page in f.page..f.page + task.kind.pages() {
-            f.block.empty[page as usize].arrive(MATH);
+            f.arrive(&f.block.empty[page as usize], GROUPS);
         }
         f.step(task.kind);
+    }
+}
+
+/// Brings what compute tasks wait for, chunk by chunk through a ring of its own; each of its tasks but the first waits for a
+/// compute task.
+pub(crate) fn comm(block: &Block, _: usize) {
+    let mut f = Frame::new(block, 0);
+    let (mut filled, mut taken) = (0, 0);
+    for (i, word) in block.comm_words.iter().enumerate() {
+        if let Some(before) = (2 * i).checked_sub(1) {
+            f.wait_word(&block.words[before]);
+        }
+        for chunk in 0..CHUNKS {
+            let content = (i as u32, chunk, true);
+            if !f.dead {
+                block.copy(RING + filled % COMM_SLOTS, 1, content, Full::Comm(filled % COMM_SLOTS));
+                filled += 1;
+            }
+            // The next chunk is asked for while this one is on its way.
+            if filled - taken == COMM_SLOTS || chunk + 1 == CHUNKS {
+                while taken < filled {
+                    take_chunk(&mut f, taken);
+                    taken += 1;
+                }
+            }
+        }
+        f.post(word);
+    }
+}
+
+fn take_chunk(f: &mut Frame<'_>, taken: u32) {
+    let slot = taken % COMM_SLOTS;
+    // What was asked for must land before the block leaves, so an abort does not end this wait.
+    while !f.block.comm_full[slot as usize].test(0, (taken / COMM_SLOTS & 1).into()) {
+        thread::yield_now();
     }
 }
