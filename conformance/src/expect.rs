@@ -26,6 +26,21 @@ impl Want {
     }
 }
 
+/// What a task must leave in a rectangle.
+#[derive(Clone, Debug)]
+pub(crate) enum Results {
+    /// Numbers, row by row.
+    Values(Vec<Want>),
+    /// These bytes, whatever they mean: a NaN with its payload.
+    Bytes(Tensor),
+}
+
+impl FromIterator<Want> for Results {
+    fn from_iter<T: IntoIterator<Item = Want>>(wants: T) -> Results {
+        Results::Values(wants.into_iter().collect())
+    }
+}
+
 /// What a region must hold: these bytes, except for elements that may differ a little.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
@@ -45,6 +60,14 @@ impl Expected {
             self.near.remove(&i);
         }
         put(&mut self.tensor, at, part);
+    }
+
+    /// A task leaves this there.
+    pub(crate) fn write(&mut self, at: Rect, results: &Results) {
+        match results {
+            Results::Values(wants) => self.results(at, wants),
+            Results::Bytes(part) => self.bytes(at, part),
+        }
     }
 
     /// These results are written there.

@@ -7,6 +7,8 @@ mod copy;
 mod elementwise;
 mod emit;
 mod gemm;
+mod local_copy;
+mod nop;
 mod scale;
 mod style;
 mod swiglu;
@@ -69,6 +71,7 @@ macro_rules! waits {
 pub(crate) const SUBJECTS: &[Subject] = &[
     elementwise!(add::Add, "integers"),
     elementwise!(cast::Cast, "a narrower type", "a wider type", "another type of the same size", "any bits"),
+    elementwise!(local_copy::LocalCopy, "integers", "another place of its region"),
     elementwise!(scale::Scale,),
     elementwise!(swiglu::Swiglu,),
     Subject {
@@ -76,6 +79,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
         generate: compute::generate::<gemm::Gemm>,
         branches: |_| [&compute::BRANCHES[..], &gemm::BRANCHES].concat(),
     },
+    Subject { handler: "nop", generate: nop::generate, branches: |_| nop::BRANCHES.to_vec() },
     copies!("nvlink.put", Put),
     copies!("nvlink.get", Get),
     copies!("nvlink.put_signal", PutSignal),

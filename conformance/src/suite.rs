@@ -18,7 +18,9 @@ macro_rules! suite {
                     Mapped {
                         add = "add",
                         cast = "cast",
+                        copy = "copy",
                         gemm = "gemm",
+                        nop = "nop",
                         scale = "scale",
                         swiglu = "swiglu",
                         nvlink_put = "nvlink.put",

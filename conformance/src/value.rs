@@ -32,9 +32,15 @@ pub(crate) fn decode(dtype: DType, bytes: &[u8], i: usize) -> f64 {
 pub(crate) fn encode(dtype: DType, x: f64) -> Vec<u8> {
     let x = format(dtype).map_or(x, |f| f.round(x));
     match dtype {
-        DType::Bf16 => (if x.is_nan() { bf16::from_bits(0x7fff) } else { bf16::from_f64(x) }).to_le_bytes().to_vec(),
-        DType::F16 => (if x.is_nan() { f16::from_bits(0x7fff) } else { f16::from_f64(x) }).to_le_bytes().to_vec(),
-        DType::F32 => (if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x as f32 }).to_le_bytes().to_vec(),
+        DType::Bf16 => {
+            (if x.is_nan() { bf16::from_bits(0x7fff) } else { bf16::from_f64(x) }).to_le_bytes().to_vec()
+        }
+        DType::F16 => {
+            (if x.is_nan() { f16::from_bits(0x7fff) } else { f16::from_f64(x) }).to_le_bytes().to_vec()
+        }
+        DType::F32 => {
+            (if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x as f32 }).to_le_bytes().to_vec()
+        }
         DType::I32 => (x as i64 as i32).to_le_bytes().to_vec(),
     }
 }
@@ -90,7 +96,7 @@ pub(crate) enum Around {
 pub(crate) fn filled(dtype: DType, [rows, cols]: [u64; 2], around: Around, salt: u64) -> Tensor {
     let sign = if around == Around::Poison { 0x8000 } else { 0 };
     let mut random = Random::new(salt);
-    let half = (0..rows * cols * dtype.bytes() / 2).map(|_| sign | 0x7fc1 | random.below(64) as u16);
+    let half = (0..rows * cols * dtype.bytes() / 2).map(|_| sign | (0x7fc1 + 2 * random.below(31) as u16));
     let bytes = half.flat_map(u16::to_le_bytes).collect();
     Tensor { dtype, rows, cols, bytes }
 }

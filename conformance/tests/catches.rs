@@ -17,7 +17,9 @@ use mk_sim::{Checks, Delay, Faults, Simulator};
 use programs::Frame;
 use sessions::{How, Spoilt};
 
-const COMPUTE: [&str; 5] = ["add", "cast", "gemm", "scale", "swiglu"];
+const COMPUTE: [&str; 6] = ["add", "cast", "copy", "gemm", "scale", "swiglu"];
+/// Touches nothing, so there is nothing that it could touch wrongly.
+const NOP: &str = "nop";
 const COPIES: [&str; 4] = ["put", "get", "put_signal", "reduce_put"];
 
 /// A registry like this one, in which one handler is wrong.
@@ -119,7 +121,7 @@ fn check_frame(network: Network, handler: &str, change: fn(&mut Program)) -> Res
 
 #[test]
 fn a_frame_that_does_not_wait_is_caught_by_every_handler() {
-    for handler in COMPUTE {
+    for handler in COMPUTE.iter().chain(&[NOP]) {
         assert!(check_frame(Network::Mapped, handler, programs::never_waits).is_err(), "{handler}");
     }
     for (network, transport) in [(Network::Mapped, "nvlink"), (Network::Unordered, "rdma")] {
@@ -139,6 +141,12 @@ fn a_frame_that_is_a_little_too_early_is_caught() {
         ("add", waits_for_the_first_block_only),
         ("gemm", stores_at_once),
         ("cast", stores_at_once),
+        ("copy", waits_for_the_first_block_only),
+        ("copy", stores_at_once),
+        ("nop", posts_too_early),
+        ("nop", stores_at_once),
+        ("nop", nops_never_wait),
+        ("nop", waits_for_the_last_epoch),
         ("nvlink.put_signal", waits_for_the_first_block_only),
         ("nvlink.put", posts_too_early),
         ("nvlink.put_signal", posts_too_early),
@@ -198,7 +206,7 @@ fn a_session_that_spoils_results_is_caught_by_every_handler_and_operator() {
         How::GivesTheLastRun,
     ] {
         let open = spoilt_session(how);
-        for handler in COMPUTE {
+        for handler in COMPUTE.iter().chain(&[NOP]) {
             let result = conformance::handler(Config::exact(), Network::Mapped, handler, &open);
             assert!(result.is_err(), "{handler}, {how:?}");
         }
@@ -274,12 +282,12 @@ fn a_handler_without_a_generator_or_a_test_is_named() {
     let world = mk_core::World::local(2).unwrap();
     let registry = Registry::builder().handlers(mk_compute::handlers());
     let more = registry.handler(New).build(&world).unwrap();
-    let found = conformance::covered(&more, &[&COMPUTE[..], &["softmax"]].concat()).unwrap_err();
+    let found = conformance::covered(&more, &[&COMPUTE[..], &[NOP, "softmax"]].concat()).unwrap_err();
     assert!(found.contains("'softmax' has no generator"), "{found}");
     assert!(conformance::handler(Config::exact(), Network::Mapped, "softmax", &|_, _, _| panic!()).is_err());
 
     let registry = Registry::builder().handlers(mk_compute::handlers()).build(&world).unwrap();
-    assert_eq!(conformance::covered(&registry, &COMPUTE), Ok(()));
-    let found = conformance::covered(&registry, &COMPUTE[..4]).unwrap_err();
+    assert_eq!(conformance::covered(&registry, &[&COMPUTE[..], &[NOP]].concat()), Ok(()));
+    let found = conformance::covered(&registry, &[&COMPUTE[..5], &[NOP]].concat()).unwrap_err();
     assert!(found.contains("'swiglu'") && found.contains("no test"), "{found}");
 }

@@ -267,6 +267,43 @@ impl MapRound for Vec<f32> {
     }
 }
 
+/// Every 16 bits once: each NaN of the 16-bit types, and each upper half of one of fp32.
+#[test]
+fn a_copy_keeps_every_bit() {
+    let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    for dtype in DType::ALL {
+        let cols = bytes.len() as u64 / 256 / dtype.bytes();
+        let src = Tensor { dtype, rows: 256, cols, bytes: bytes.clone() };
+        let mut memory = Memory::new(vec![src.clone(), Tensor::zeros(dtype, 258, cols + 3)]);
+        let at = CopyRectArgs {
+            src: R0,
+            dst: R1,
+            rows: 256,
+            cols: cols as u32,
+            src_row: 0,
+            src_col: 0,
+            dst_row: 1,
+            dst_col: 2,
+        };
+        memory.run(&Copy, &at).unwrap();
+        let mut want = Tensor::zeros(dtype, 258, cols + 3);
+        want.paste(1, 2, &src);
+        assert_eq!(memory.tensors, [src, want]);
+    }
+}
+
+#[test]
+fn a_copy_may_stay_in_its_region() {
+    let x = random(DType::F16, 7, 0, 12, 20);
+    let mut memory = Memory::new(vec![x.clone()]);
+    let args =
+        CopyRectArgs { src: R0, dst: R0, rows: 5, cols: 9, src_row: 1, src_col: 2, dst_row: 6, dst_col: 11 };
+    memory.run(&Copy, &args).unwrap();
+    let mut want = x.clone();
+    want.paste(6, 11, &x.slice(1, 5, 2, 9));
+    assert_eq!(memory.tensors, [want]);
+}
+
 #[test]
 fn integers_are_added_as_integers() {
     let ints = |v: &[i32]| Tensor {

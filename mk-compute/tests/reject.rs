@@ -23,6 +23,9 @@ const ADD: AddArgs =
 const CAST: CastArgs =
     CastArgs { src: R0, dst: R1, rows: 4, cols: 4, src_row: 0, src_col: 0, dst_row: 0, dst_col: 0 };
 
+const COPY: CopyRectArgs =
+    CopyRectArgs { src: R0, dst: R1, rows: 4, cols: 4, src_row: 0, src_col: 0, dst_row: 0, dst_col: 0 };
+
 fn refused(handler: &impl DynHandler, dtypes: [DType; 3], args: &impl DeviceAbi) -> String {
     handler.spec(&args.to_bytes(), &memory(dtypes).env()).unwrap_err().to_string()
 }
@@ -100,6 +103,22 @@ fn elementwise_tasks_walk_in_pages() {
     let m = memory([DType::F32, DType::Bf16, DType::Bf16]);
     let spec = Handler::spec(&Cast, &CastArgs { rows: 40, cols: 512, ..CAST }, &m.env()).unwrap();
     assert_eq!(spec.accesses[1].walk, Walk::Rows(8));
+    let m = memory([DType::Bf16; 3]);
+    let spec = Handler::spec(&Copy, &CopyRectArgs { rows: 40, cols: 512, ..COPY }, &m.env()).unwrap();
+    assert_eq!(
+        (spec.blocks, spec.accesses[0].walk, spec.accesses[1].walk),
+        (3, Walk::Rows(16), Walk::Rows(16))
+    );
+    let bytes = 40 * 512 * 2;
+    assert_eq!(spec.work, Work { read_bytes: bytes, write_bytes: bytes, ..Work::default() });
+}
+
+#[test]
+fn a_nop_touches_nothing_whatever_its_tag() {
+    let m = memory([DType::Bf16; 3]);
+    for tag in [0, 1, u32::MAX] {
+        assert_eq!(Handler::spec(&Nop, &NopArgs { tag }, &m.env()).unwrap(), Spec::new(1));
+    }
 }
 
 #[test]
@@ -116,6 +135,18 @@ fn mixed_types_and_shifted_overlaps_are_refused() {
     let apart = AddArgs { dst: R0, dst_row: 41, ..ADD };
     assert!(Handler::spec(&Add, &apart, &memory([DType::F32; 3]).env()).is_ok());
     assert!(refused(&Cast, [DType::I32, DType::F32, DType::F32], &CAST).contains("bf16, fp16, fp32"));
+    // The same size is not the same type.
+    assert_eq!(
+        refused(&Copy, [DType::Bf16, DType::F16, DType::F16], &COPY),
+        "'r0' holds bf16, 'r1' holds fp16: all must hold one of bf16, fp16, fp32, i32"
+    );
+    let shifted = refused(&Copy, [DType::F32; 3], &CopyRectArgs { dst: R0, dst_row: 3, dst_col: 3, ..COPY });
+    assert!(
+        shifted.contains("'r0' is read at rows 0..4 x cols 0..4 and written at rows 3..7 x cols 3..7"),
+        "{shifted}"
+    );
+    let apart = CopyRectArgs { dst: R0, dst_col: 4, ..COPY };
+    assert!(Handler::spec(&Copy, &apart, &memory([DType::F32; 3]).env()).is_ok());
     let swiglu = SwigluArgs {
         gate: R0,
         up: R1,
@@ -150,7 +181,7 @@ fn every_handler_has_its_own_name_and_fits_a_task_record() {
     let world = World::local(1).unwrap();
     let r = Registry::builder().handlers(handlers()).build(&world).unwrap();
     let names: Vec<_> = r.handlers().iter().map(|h| h.name()).collect();
-    assert_eq!(names, ["add", "cast", "gemm", "scale", "swiglu"]);
+    assert_eq!(names, ["add", "cast", "copy", "gemm", "nop", "scale", "swiglu"]);
     for h in r.handlers() {
         let (name, fields) = h.abi();
         let end = fields.iter().map(|f| f.offset + f.bytes).max().unwrap();
@@ -167,7 +198,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), Limits::ARG_BYTES),
         dtypes in proptest::array::uniform3(0u16..4),
         small in 0u8..4,
-        which in 0usize..5,
+        which in 0..handlers().len(),
     ) {
         let mut args: [u8; Limits::ARG_BYTES] = bytes.try_into().unwrap();
         if small > 0 {
@@ -200,9 +231,9 @@ fn what_is_too_large_is_refused_at_once() {
     let op = |m, n| AllGatherGemm::new(m, n, 64, DType::Bf16);
     for (op, message, given) in [
         (op(65_536, 64), "too many signals", "65536 ranks"),
-        (op(65_536, 8 * 65_536), "too many tasks", "4294967296 tiles and 4294901760 transfers"),
+        (op(65_536, 8 * 65_536), "too many tasks", "8589869056 tasks, 4294967296 of them tiles"),
         (op(8, 64).plan_kind(Plan::Unfused), "too many signals", "65536 ranks"),
-        (op(1 << 40, 1 << 40), "too many tasks", "tiles"),
+        (op(1 << 40, 1 << 40), "too many tasks", "of them tiles"),
     ] {
         let start = std::time::Instant::now();
         let e = op.plan(&registry).unwrap_err().explain();

@@ -149,6 +149,7 @@ fn what_cannot_be_joined_is_said() {
     for (text, words) in [
         (refused(&second, &[("c", "q")]), ["'c' to 'q'", "inputs x"]),
         (refused(&second, &[("a", "x")]), ["'a' to 'x'", "outputs c"]),
+        (refused(&second, &[("c", "x"), ("c", "x")]), ["wired twice", "'c' to 'x'"]),
         (refused(&first, &[]), ["'a'", "prefixed"]),
         (refused(&first.clone().prefixed("2."), &[("c", "2.a")]), ["not alike", "one shape on every rank"]),
     ] {
@@ -156,4 +157,105 @@ fn what_cannot_be_joined_is_said() {
     }
     let elsewhere = Registry::builder().build(&World::local(3).unwrap()).unwrap();
     assert!(first.then(&second, &[], &elsewhere).is_err());
+}
+
+/// `a = factor * raw`, the rows of each rank, for an AllGather+GEMM that comes second.
+fn before(registry: &Registry, factor: f32) -> Program {
+    let world = registry.world().size();
+    let mut b = ProgramBuilder::new("before", registry);
+    let rows: Vec<u64> = (0..world).map(|r| op().rows(world, r)).map(|r| r.end - r.start).collect();
+    let shape = || Shape::PerRank(rows.iter().map(|&r| [r, K]).collect());
+    let raw = b.region(Region::input("raw", DType::Bf16, shape())).unwrap();
+    let ready = b.region(Region::output("ready", DType::Bf16, shape())).unwrap();
+    let (op, label) = (b.op(Scale::NAME).unwrap(), b.label("before"));
+    for (r, &rows) in rows.iter().enumerate() {
+        let (rows, cols, at) = (rows as u32, K as u32, [0; 4]);
+        let [src_row, src_col, dst_row, dst_col] = at;
+        let args = ScaleArgs { src: raw, dst: ready, factor, rows, cols, src_row, src_col, dst_row, dst_col };
+        b.task(Rank(r as u16), deal(0, 1), op, label, &args).unwrap();
+    }
+    b.finish().unwrap()
+}
+
+#[test]
+fn an_operator_that_comes_second_waits_for_its_operand_on_every_rank() {
+    let nodes = World::of(Topology::uniform(2, 4, 2).unwrap());
+    for world in [World::local(1).unwrap(), World::local(3).unwrap(), nodes] {
+        let registry = Registry::builder()
+            .transport(NvLink::new())
+            .transport(mk_rdma::Rdma::ordered())
+            .handlers(handlers())
+            .build(&world)
+            .unwrap();
+        let ranks = world.size();
+        for (plan, gather) in
+            [(Plan::Fused, Gather::Push), (Plan::Unfused, Gather::Pull), (Plan::Fused, Gather::Pull)]
+        {
+            let second = op().plan_kind(plan).gather(gather).plan(&registry).unwrap();
+            let joint = before(&registry, 2.0).then(&second, &[("ready", "a")], &registry).unwrap();
+            let joint = verified(joint, &registry);
+            let mut sim = Simulator::builder(&registry).schedule_seed(3).build();
+            for epoch in 0..2 {
+                let (a, b) = (
+                    common::random(DType::Bf16, epoch, 0, M, K),
+                    common::random(DType::Bf16, epoch, 1, K, N),
+                );
+                let mut given = Bindings::new();
+                for (rank, name, tensor) in bindings(ranks, &a, &b).iter() {
+                    given.set(rank, if name == "a" { "raw" } else { name }, tensor.clone());
+                }
+                let out = sim.run(&joint, &given).unwrap();
+                // Twice a bf16 number is one, too.
+                let twice = Tensor::from_f32(
+                    DType::Bf16,
+                    M,
+                    K,
+                    &a.to_f32().iter().map(|x| 2.0 * x).collect::<Vec<_>>(),
+                );
+                for r in 0..ranks {
+                    let cols = op().cols(ranks, r);
+                    let b = b.slice(0, K, cols.start, cols.end - cols.start);
+                    common::assert_product(out.get(Rank(r as u16), "c").unwrap(), &twice, &b);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_task_without_a_wait_or_post_left_is_named_by_its_rank() {
+    let registry = registry(1);
+    let mut b = ProgramBuilder::new("full", &registry);
+    let x = b.region(Region::input("x", DType::Bf16, Shape::Uniform([8, 8]))).unwrap();
+    let y = b.region(Region::output("y", DType::Bf16, Shape::Uniform([8, 8]))).unwrap();
+    let word = b.signal("word", SignalKind::Add, 2).unwrap();
+    let (scale_op, label) = (b.op(Scale::NAME).unwrap(), b.label("full"));
+    let args = ScaleArgs {
+        src: x,
+        dst: y,
+        factor: 1.0,
+        rows: 8,
+        cols: 8,
+        src_row: 0,
+        src_col: 0,
+        dst_row: 0,
+        dst_col: 0,
+    };
+    let task = b.task(Rank(0), deal(0, 1), scale_op, label, &args).unwrap();
+    for i in 0..2 {
+        b.wait(task, WaitFor::all(word, i).lag(1)).unwrap();
+        b.post(task, PostTo::loaded(Rank(0), word, i)).unwrap();
+    }
+    let full = b.finish().unwrap();
+    let next = full.clone().prefixed("2.");
+    let said =
+        |first: &Program, next: &Program, wire| first.then(next, &[wire], &registry).unwrap_err().to_string();
+    assert!(
+        said(&full, &next, ("y", "2.x"))
+            .contains("rank 0 that writes what the next program reads has no post left")
+    );
+    let mut free = full.clone();
+    free.tasks[0].posts = Default::default();
+    free.tasks[0].waits = Default::default();
+    assert!(said(&free, &next, ("y", "2.x")).contains("no wait left"));
 }

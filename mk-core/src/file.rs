@@ -51,7 +51,8 @@ impl Program {
     /// # Errors
     /// A handler is not registered, a record has no meaning in a file, or `to` fails.
     pub fn write(&self, registry: &Registry, to: &mut impl Write) -> Result<(), Error> {
-        let body = self.body(registry)?;
+        let mut body = Vec::with_capacity(self.tasks.len() * 200);
+        self.body(registry, &mut |lines| body.extend_from_slice(lines))?;
         let head = header(&body);
         to.write_all(&head).and_then(|()| to.write_all(&body)).map_err(|e| Error::File {
             path: format!("program '{}'", self.name),
@@ -65,7 +66,11 @@ impl Program {
     /// # Errors
     /// As [`Program::write`].
     pub fn hash(&self, registry: &Registry) -> Result<String, Error> {
-        Ok(blake3::hash(&self.body(registry)?).to_hex().to_string())
+        let mut hasher = blake3::Hasher::new();
+        self.body(registry, &mut |lines| {
+            hasher.update(lines);
+        })?;
+        Ok(hasher.finalize().to_hex().to_string())
     }
 
     /// Reads a program file. What it accepts is well-formed, but not proved: see [`Program::verify`].
@@ -106,11 +111,12 @@ impl Program {
         Ok(program)
     }
 
-    fn body(&self, registry: &Registry) -> Result<Vec<u8>, Error> {
+    /// The lines of the file behind its header, a stream of tasks at a time.
+    fn body(&self, registry: &Registry, to: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
         self.check_parts()?;
         let opcodes = self.opcodes(registry)?;
         self.check_tasks(registry, &opcodes)?;
-        let mut body = Vec::with_capacity(self.tasks.len() * 200);
+        let mut body = Vec::new();
         to_line(&Head::of(self), &mut body);
         for region in &self.regions {
             to_line(&RegionLine { region: region.clone() }, &mut body);
@@ -132,8 +138,11 @@ impl Program {
                     },
                 )?;
             }
+            to(&body);
+            body.clear();
         }
-        Ok(body)
+        to(&body);
+        Ok(())
     }
 
     fn task_line(

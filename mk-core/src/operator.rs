@@ -9,6 +9,11 @@ use std::fmt;
 /// plan for themselves, and compare hashes. [`Debug`](fmt::Debug) must show everything that the plan depends on; a cache of
 /// plans tells two operators apart by it. [`Display`](fmt::Display) is for people.
 pub trait Operator: fmt::Debug + fmt::Display {
+    /// Its type: two types may look alike.
+    fn kind(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
     /// Plans the program.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ impl Plans {
     /// It cannot be planned, or its plan is not proved. Nothing is kept then.
     pub fn get(&mut self, operator: &dyn Operator) -> Result<Verified, Error> {
         self.asked += 1;
-        let key = format!("{operator:?}");
+        let key = format!("{}: {operator:?}", operator.kind());
         if let Some(known) = self.known.get_mut(&key) {
             known.last_asked = self.asked;
             return Ok(known.program.clone());
@@ -180,5 +180,33 @@ mod tests {
         assert_eq!((planned.get(), plans.len()), (4, 1));
         plans.get(&operator(1)).unwrap();
         assert_eq!(planned.get(), 4);
+    }
+
+    #[test]
+    fn operators_that_look_alike_are_told_apart_by_their_types() {
+        #[derive(Clone, Copy)]
+        struct Alike(u64);
+        impl fmt::Debug for Alike {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{} rows, {:?}", self.0, Io::Input)
+            }
+        }
+        impl fmt::Display for Alike {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("alike")
+            }
+        }
+        impl Operator for Alike {
+            fn plan(&self, registry: &Registry) -> Result<Program, Error> {
+                ProgramBuilder::new("another program", registry).finish()
+            }
+        }
+        let (mut plans, operator, _) = plans(4);
+        let first = plans.get(&operator(3)).unwrap();
+        let second = plans.get(&Alike(3)).unwrap();
+        assert_eq!(
+            (first.program().name.as_str(), second.program().name.as_str()),
+            ("counted", "another program")
+        );
     }
 }

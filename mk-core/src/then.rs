@@ -100,8 +100,16 @@ impl<'a> Joint<'a> {
 
     /// Regions of both; those that are wired once, as scratch memory.
     fn regions(&mut self, wires: &[(&str, &str)]) -> Result<(), Error> {
-        for (from, to) in wires {
+        for (i, (from, to)) in wires.iter().enumerate() {
             self.check_wire(from, to)?;
+            if wires[..i].iter().any(|(_, other)| other == to) {
+                return Err(Error::input(
+                    "an input is wired twice",
+                    format!("'{from}' to '{to}'"),
+                    "one output for each input; one output may go to several inputs",
+                    "leave one of the wires out",
+                ));
+            }
         }
         for region in &self.next.regions {
             let wire = wires.iter().find(|(_, to)| *to == region.name);

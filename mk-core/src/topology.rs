@@ -85,7 +85,7 @@ impl Topology {
     /// These nodes.
     ///
     /// # Errors
-    /// No ranks or too many, a group that names a rank twice or one that does not exist, or an island: a rank that
+    /// No ranks or too many, a group that names a rank twice or one that does not exist, or a rank that
     /// cannot reach rank 0 by NVLink and network.
     pub fn new(nodes: Vec<NodeSpec>) -> Result<Topology, Error> {
         let total: u64 = nodes.iter().map(|n| n.ranks as u64).sum();
@@ -246,8 +246,13 @@ impl Topology {
         let Some(rank) = island else { return Ok(()) };
         let node = &self.nodes[self.node_of(rank).index()];
         Err(Error::input(
-            "the topology has an island",
-            format!("{rank} (node '{}', {} NICs) cannot reach rank 0", node.name, node.nics),
+            "two ranks cannot reach each other",
+            format!(
+                "{rank} (node {} '{}', {} NICs) cannot reach rank 0",
+                self.node_of(rank).index(),
+                node.name,
+                node.nics
+            ),
             "a path of NVLink or network between any two ranks",
             "give both nodes a NIC on the same fabric, or put the ranks into one nvlink group",
         ))
@@ -361,8 +366,8 @@ mod tests {
             ("[[nodes]]\nranks = 2\n", ["line 1", "nodes"]),
             ("[[node]]\nranks = 2\nnvlink = [[0, 2]]\n", ["local rank 2", "does not exist"]),
             ("[[node]]\nranks = 2\nnvlink = [[0], [0]]\n", ["local rank 0", "twice"]),
-            ("[[node]]\nranks = 2\nnvlink = [[0]]\n", ["island", "rank 1"]),
-            (two, ["island", "'b'"]),
+            ("[[node]]\nranks = 2\nnvlink = [[0]]\n", ["cannot reach", "rank 1"]),
+            (two, ["cannot reach", "'b'"]),
             ("[[node]\nranks = 2\n", ["line 1", "[[node]"]),
         ] {
             let e = Topology::from_toml(text).expect_err(text).explain();

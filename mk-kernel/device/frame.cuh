@@ -13,8 +13,9 @@
 //   static DEV void store(Frame&, const Args&)          one thread: writes each group and releases it
 //
 // Leave out `store` where the math warps write the result themselves (they call `begin_output` first), and `math` where
-// bytes only move. All roles walk through the same groups in the same order. Something must be loaded before anything is
-// written: a task without operands takes one group of no bytes, since it is the load role that waits for signals.
+// bytes only move; all three, and `groups`, where nothing is touched. All roles walk through the same groups in the same
+// order. Something must be loaded before anything is written: a task without operands takes one group of no bytes, since
+// it is the load role that waits for signals.
 //
 // What the frame does, and a handler cannot forget:
 //   waits   WaitAt::Start before `load`, ::Block in `reach` (what is left after `load`), ::Store before the first store
@@ -265,27 +266,44 @@ struct Frame : Context {
         }
     }
 
-    // The Loaded posts, if math has consumed everything by now. They must not be held back by a wait of this role: a peer
-    // may need them to raise what this role waits for.
-    DEV void post_loaded_if_ready() {
-        if (!loaded_due || !barrier_complete(Arena::LOADED + slot * Arena::BARRIER, (loaded_seen >> slot) & 1)) return;
-        loaded_seen ^= 1u << slot;
+    // Whether all groups of the task have come, where this role reads them. Those of a task that takes more than the ring
+    // never have before it stores.
+    template <u32 PAGES>
+    DEV bool all_came(u64 groups) const {
+        if (groups > RING_PAGES / PAGES) return false;
+        u32 at = page;
+        for (u32 i = 0; i < (u32)groups; i++) {
+            if (!barrier_complete(Arena::FULL_STORE + at * Arena::BARRIER, (seen >> at) & 1)) return false;
+            at = at + PAGES == RING_PAGES ? 0 : at + PAGES;
+        }
+        return true;
+    }
+
+    // The Loaded posts, if everything has been read by now. They must not be held back by a wait of this role: a peer may
+    // need them to raise what this role waits for.
+    template <bool MATH_READS, u32 PAGES>
+    DEV void post_loaded_if_ready(u64 groups) {
+        if (!loaded_due) return;
+        if constexpr (MATH_READS) {
+            if (!barrier_complete(Arena::LOADED + slot * Arena::BARRIER, (loaded_seen >> slot) & 1)) return;
+            loaded_seen ^= 1u << slot;
+        } else {
+            if (!all_came<PAGES>(groups)) return;
+        }
         loaded_due = false;
         post_all(POST_AT_LOADED);
     }
 
-    // Meets the Store waits.
-    template <bool MATH_READS, bool MATH_WRITES>
-    DEV void open_store() {
+    // Meets the Store waits of a task that takes `groups` groups.
+    template <bool MATH_READS, bool MATH_WRITES, u32 PAGES>
+    DEV void open_store(u64 groups) {
         const Brief b = brief();
         loaded_due = b.has(Brief::LOADED_POSTS);
         if (!b.has(Brief::STORE_WAITS)) return;
-        if constexpr (MATH_READS) {
-            const u64 since = ptx::clock();
-            while (loaded_due && !dead && !store_waits_met() && ptx::clock() - since < signal_bound()) {
-                post_loaded_if_ready();
-                if (aborted()) dead = true;
-            }
+        const u64 since = ptx::clock();
+        while (loaded_due && !dead && !store_waits_met() && ptx::clock() - since < signal_bound()) {
+            post_loaded_if_ready<MATH_READS, PAGES>(groups);
+            if (aborted()) dead = true;
         }
         wait_all(WAIT_AT_STORE);
         if constexpr (MATH_WRITES) arrive(Arena::MAY_STORE + slot * Arena::BARRIER);

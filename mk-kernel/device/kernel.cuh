@@ -164,7 +164,11 @@ DEV void store_task(Frame& f, const Task& t) {
         f.open_guards();
         f.reach(~0u);
     }
-    f.open_store<has_math<H>, math_writes<H>>();
+    u64 groups = 0;
+    if constexpr (has_load<H> && !has_math<H>) {  // this role reads them
+        if (f.brief().has(Brief::STORE_WAITS)) groups = H::groups(f, args_of<H>(t));
+    }
+    f.open_store<has_math<H>, math_writes<H>, H::pages>(groups);
     if constexpr (has_store<H>) H::store(f, args_of<H>(t));
     f.close_store<has_math<H>, math_writes<H>>();
 }

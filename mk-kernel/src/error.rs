@@ -68,6 +68,9 @@ pub enum Error {
         /// All that the compiler said.
         log: String,
     },
+    /// The driver did not do what was asked.
+    #[error(transparent)]
+    Driver(#[from] crate::driver::Error),
 }
 
 impl std::fmt::Debug for Error {
@@ -82,6 +85,7 @@ impl Error {
     /// The error as given, allowed and hint, for `--json` and for people.
     pub fn explain(&self) -> Explanation {
         let (kind, given, allowed, hint) = match self {
+            Error::Driver(e) => return e.explain(),
             Error::NotInKernel { handlers, known, .. } => (
                 "not-in-kernel",
                 handlers.join(", "),

@@ -5,6 +5,7 @@ mod cache;
 mod codegen;
 mod compile;
 mod device;
+pub mod driver;
 mod error;
 mod layout;
 mod nvrtc;

@@ -33,7 +33,9 @@ fn all_handlers_but_those_of_rdma_are_in_it() {
     let expected = [
         "add",
         "cast",
+        "copy",
         "gemm",
+        "nop",
         "nvlink.get",
         "nvlink.put",
         "nvlink.put_signal",

@@ -17,7 +17,8 @@ pub enum Ordering {
 const NETWORKED: Caps =
     Caps::PUT.union(Caps::GET).union(Caps::SIGNAL).union(Caps::REDUCE).union(Caps::GPU_DIRECT);
 
-/// Ranks of different nodes, through their NICs.
+/// Ranks that are not mapped into each other, through their NICs: those of different nodes, and of different NVLink groups of
+/// one node.
 ///
 /// ```
 /// use mk_core::{Caps, Rank, Registry, Topology, World};
@@ -26,7 +27,7 @@ const NETWORKED: Caps =
 /// let two_nodes = World::of(Topology::uniform(2, 4, 2)?);
 /// let registry = Registry::builder().transport(Rdma::unordered()).build(&two_nodes)?;
 /// assert!(registry.route(Rank(0), Rank(2), Caps::PUT | Caps::SIGNAL).is_ok());
-/// // Two ranks of one node are not its business, and GPU atomics do not cross the network.
+/// // Two ranks that NVLink connects are not its business, and GPU atomics do not cross the network.
 /// assert!(registry.route(Rank(0), Rank(1), Caps::PUT).is_err());
 /// assert!(registry.route(Rank(0), Rank(2), Caps::ATOMIC_ADD).is_err());
 /// # Ok::<(), mk_core::Error>(())
@@ -73,7 +74,7 @@ impl Transport for Rdma {
     fn caps(&self, topology: &Topology, from: Rank, to: Rank) -> Caps {
         let in_world = [from, to].iter().all(|&r| u32::from(r.0) < topology.size());
         let served = in_world
-            && topology.node_of(from) != topology.node_of(to)
+            && !topology.mapped(from, to)
             && topology.networked(from, to)
             && topology.nic_of(from).is_some()
             && topology.nic_of(to).is_some();

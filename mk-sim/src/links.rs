@@ -54,7 +54,7 @@ pub(crate) struct Link {
     /// Picoseconds.
     pub(crate) latency: f64,
     pub(crate) ordered: bool,
-    /// What one lane can copy through it: limits links inside a node only, beyond it the NIC moves the bytes.
+    /// What one lane can copy through it: limits links of mapped memory only, elsewhere the NIC moves the bytes.
     lane_ps_per_byte: f64,
     egress: u32,
     ingress: u32,
@@ -162,8 +162,7 @@ impl Links {
         }
         let LinkModel { latency_ns, egress, ingress, ordered } = route.link(&self.hardware);
         let topology = self.registry.topology();
-        let in_node = topology.node_of(from) == topology.node_of(to);
-        let lane = if in_node { NS / self.hardware.sm_copy_gb_per_s } else { 0.0 };
+        let lane = if topology.mapped(from, to) { NS / self.hardware.sm_copy_gb_per_s } else { 0.0 };
         let mut port = |p: mk_core::Port| {
             let ports = &mut self.ports;
             *self.port_ids.entry((transport, p.id)).or_insert_with(|| {

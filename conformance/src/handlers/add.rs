@@ -4,7 +4,7 @@ use super::compute::{Boards, Compute, Job};
 use super::elementwise::{self, at, sides};
 use crate::config::Config;
 use crate::context::Context;
-use crate::expect::Want;
+use crate::expect::Results;
 use crate::value::{draw, values};
 use mk_compute::AddArgs;
 use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
@@ -43,7 +43,7 @@ impl Compute for Add {
         draw(c.config.numerics, dtype, size, 120, &mut c.random)
     }
 
-    fn want(config: Config, (): (), inputs: &[Tensor], output: DType) -> Vec<Want> {
+    fn want(config: Config, (): (), inputs: &[Tensor], output: DType) -> Results {
         let sums = values(&inputs[0]).into_iter().zip(values(&inputs[1])).map(|(x, y)| x + y);
         sums.map(|sum| elementwise::want(config, output, sum, 0.0)).collect()
     }

@@ -4,7 +4,7 @@ use super::compute::{Boards, Compute, Job};
 use super::elementwise::{self, FLOATS, at, sides};
 use crate::config::Config;
 use crate::context::Context;
-use crate::expect::Want;
+use crate::expect::{Results, Want};
 use crate::value::{any_bits, draw, values};
 use mk_compute::CastArgs;
 use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
@@ -49,7 +49,7 @@ impl Compute for Cast {
         }
     }
 
-    fn want(_: Config, (): (), inputs: &[Tensor], _: DType) -> Vec<Want> {
+    fn want(_: Config, (): (), inputs: &[Tensor], _: DType) -> Results {
         values(&inputs[0]).into_iter().map(Want::exactly).collect()
     }
 

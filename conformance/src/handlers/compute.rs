@@ -7,7 +7,7 @@ use crate::board::Board;
 use crate::case::{Case, Epoch};
 use crate::config::Config;
 use crate::context::Context;
-use crate::expect::Want;
+use crate::expect::Results;
 use crate::memory::Memory;
 use mk_core::{
     Bindings, CopyArgs, DType, Error, Io, Label, Lane, Op, PostTo, Program, ProgramBuilder, Queue, Rank,
@@ -40,7 +40,7 @@ pub(crate) trait Compute {
     /// Data for one of the inputs.
     fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor;
     /// What it must compute.
-    fn want(config: Config, params: Self::Params, inputs: &[Tensor], output: DType) -> Vec<Want>;
+    fn want(config: Config, params: Self::Params, inputs: &[Tensor], output: DType) -> Results;
     /// How it loads its first input.
     fn walk(job: &Job<Self::Params>, types: &(Vec<DType>, DType)) -> Walk;
     /// Whether its output may be its first input.
@@ -314,7 +314,7 @@ impl<H: Compute> Plan<H> {
             memory.want("old").bytes(job.output, &old);
         }
         let results = H::want(config, job.params, &inputs, self.types.1);
-        memory.want(output).results(job.output, &results);
+        memory.want(output).write(job.output, &results);
         if flow == Flow::Overwritten {
             let next = memory.given("next", job.inputs[0]);
             memory.want(INPUTS[0]).bytes(job.inputs[0], &next);

@@ -3,7 +3,7 @@
 use super::compute::{Boards, Compute, Job};
 use crate::config::{Config, Numerics};
 use crate::context::Context;
-use crate::expect::Want;
+use crate::expect::{Results, Want};
 use crate::value::{draw, format, values};
 use mk_compute::GemmArgs;
 use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, Rect, RegionId, TaskRef, Tensor, Walk};
@@ -76,8 +76,8 @@ impl Compute for Gemm {
         draw(c.config.numerics, dtype, size, 3, &mut c.random)
     }
 
-    fn want(config: Config, size: [u64; 3], inputs: &[Tensor], output: DType) -> Vec<Want> {
-        product(config, size, &inputs[0], &inputs[1], output)
+    fn want(config: Config, size: [u64; 3], inputs: &[Tensor], output: DType) -> Results {
+        Results::Values(product(config, size, &inputs[0], &inputs[1], output))
     }
 
     fn walk(_: &Job<[u64; 3]>, _: &(Vec<DType>, DType)) -> Walk {

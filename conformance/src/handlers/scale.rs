@@ -4,7 +4,7 @@ use super::compute::{Boards, Compute, Job};
 use super::elementwise::{self, FLOATS, at, sides};
 use crate::config::{Config, Numerics};
 use crate::context::Context;
-use crate::expect::Want;
+use crate::expect::Results;
 use crate::value::{draw, values};
 use mk_compute::ScaleArgs;
 use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
@@ -47,7 +47,7 @@ impl Compute for Scale {
         draw(c.config.numerics, dtype, size, 120, &mut c.random)
     }
 
-    fn want(config: Config, factor: f32, inputs: &[Tensor], output: DType) -> Vec<Want> {
+    fn want(config: Config, factor: f32, inputs: &[Tensor], output: DType) -> Results {
         let products = values(&inputs[0]).into_iter().map(|x| x * f64::from(factor));
         products.map(|x| elementwise::want(config, output, x, 0.0)).collect()
     }

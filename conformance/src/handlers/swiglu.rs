@@ -4,7 +4,7 @@ use super::compute::{Boards, Compute, Job};
 use super::elementwise::{self, FLOATS, at, sides};
 use crate::config::Config;
 use crate::context::Context;
-use crate::expect::Want;
+use crate::expect::Results;
 use crate::value::{draw, values};
 use mk_compute::SwigluArgs;
 use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
@@ -47,7 +47,7 @@ impl Compute for Swiglu {
         draw(c.config.numerics, dtype, size, 40, &mut c.random)
     }
 
-    fn want(config: Config, (): (), inputs: &[Tensor], output: DType) -> Vec<Want> {
+    fn want(config: Config, (): (), inputs: &[Tensor], output: DType) -> Results {
         let pairs = values(&inputs[0]).into_iter().zip(values(&inputs[1]));
         let gated = pairs.map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up);
         gated.map(|x| elementwise::want(config, output, x, RELATIVE)).collect()

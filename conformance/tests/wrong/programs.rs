@@ -37,6 +37,14 @@ pub(crate) fn never_waits(program: &mut Program) {
     program.tasks.iter_mut().for_each(|t| t.waits = Default::default());
 }
 
+/// Nops post at once.
+pub(crate) fn nops_never_wait(program: &mut Program) {
+    let is_nop: Vec<bool> = program.handlers.iter().map(|h| h.name == "nop").collect();
+    for task in program.tasks.iter_mut().filter(|t| is_nop[t.op.index()]) {
+        task.waits = Default::default();
+    }
+}
+
 /// Waits that guard one block each are met when the first of their words is.
 pub(crate) fn waits_for_the_first_block_only(program: &mut Program) {
     for wait in program.tasks.iter_mut().flat_map(|t| &mut t.waits) {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Rows, columns and depth where neither option nor file gives them.
 const DEFAULT_SIZE: u64 = 1024;
 /// Memory of one task while it is planned, proved and simulated, estimated.
-const TASK_BYTES: u128 = 512;
+const TASK_BYTES: u128 = 1024;
 /// Memory of one signal word of one rank, at most: the verifier holds its posts, its writer, and while it follows the
 /// program its state and its waiters.
 const WORD_BYTES: u128 = 24;

@@ -139,5 +139,6 @@ fn us(ps: u64) -> f64 {
 /// 0 of nothing.
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let number = values.len().max(1) as f64;
-    values.sum::<f64>() / number
+    // A sum of nothing would be -0.
+    values.fold(0.0, |a, b| a + b) / number
 }

@@ -47,7 +47,8 @@ impl Rects<'_> {
             mode,
             at,
             walk: Walk::Rows(block),
-            proxy: Proxy::Generic,
+            // Rows come and go by bulk copies.
+            proxy: Proxy::Async,
         };
         for &input in self.inputs {
             spec.touch(env, access(input, Phase::Load, Mode::Read, self.src))?;

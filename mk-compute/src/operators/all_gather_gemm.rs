@@ -209,7 +209,7 @@ impl AllGatherGemm {
         choose::choose(self, &layout, registry)
     }
 
-    /// Tiles and transfers that its program has, about: what to look at before a plan of millions of them is made.
+    /// Tasks that its program has, about: what to look at before a plan of millions of them is made.
     ///
     /// # Errors
     /// Illegal sizes, or more than [`Limits`] allow.
@@ -218,7 +218,7 @@ impl AllGatherGemm {
         self.check_group(registry.world().size())?;
         let (layout, plan) = (Layout::new(self, registry), self.plan.unwrap_or(Plan::Fused));
         layout.check_size(plan)?;
-        Ok(layout.tile_count(plan) + layout.move_count())
+        Ok(layout.task_count(plan, self.gather.unwrap_or(Gather::Push)))
     }
 
     /// Plans the program for the registry's world, as [`choose`](AllGatherGemm::choose) decides.

@@ -5,38 +5,9 @@ use mk_core::*;
 use mk_nvlink::NvLink;
 use mk_rdma::Rdma;
 
-/// A network that also connects ranks of one node, if they are not mapped: several NVLink groups in one server.
-pub struct Everywhere(pub Rdma);
-
-impl Transport for Everywhere {
-    fn name(&self) -> &'static str {
-        "everywhere"
-    }
-
-    fn probe(&self) -> Result<Caps, Error> {
-        self.0.probe()
-    }
-
-    fn caps(&self, topology: &Topology, from: Rank, to: Rank) -> Caps {
-        let apart = !topology.mapped(from, to) && topology.networked(from, to);
-        if apart { Caps::PUT | Caps::GET | Caps::SIGNAL } else { Caps::empty() }
-    }
-
-    fn link(&self, topology: &Topology, hardware: &Hardware, from: Rank, to: Rank) -> LinkModel {
-        self.0.link(topology, hardware, from, to)
-    }
-
-    fn handlers(&self) -> Vec<(CommOp, HandlerRef)> {
-        self.0.handlers()
-    }
-}
-
 /// NVLink inside the nodes, `network` between them.
 pub fn connected(topology: Topology, network: Rdma) -> Registry {
-    let several_groups = topology.nodes().iter().any(|n| n.nvlink.is_some());
-    let builder = Registry::builder().transport(NvLink::new()).handlers(handlers());
-    let builder =
-        if several_groups { builder.transport(Everywhere(network)) } else { builder.transport(network) };
+    let builder = Registry::builder().transport(NvLink::new()).transport(network).handlers(handlers());
     builder.build(&World::of(topology)).unwrap()
 }
 

@@ -84,7 +84,20 @@ impl<'a> Arrivals<'a> {
             self.relayed(feeder, rank, &mut all);
         }
         all.sort_by(|(_, a, x), (_, b, y)| x.last.total_cmp(&y.last).then(a.number.cmp(&b.number)));
+        self.through_one_port(rank, &mut all);
         all
+    }
+
+    /// All that comes from neighbours passes one port of `rank`: of those that would be there at once, some come later.
+    fn through_one_port(&self, rank: u32, all: &mut [(u32, RowBlock, When)]) {
+        let islands = &self.layout.islands;
+        let wire = &self.forward[islands.of(rank) as usize];
+        let mut passed = wire.start_ns + wire.latency_ns;
+        for (source, block, when) in all.iter_mut().filter(|(s, ..)| islands.feeder(*s, rank) != rank) {
+            debug_assert_ne!(*source, rank, "own rows come from nowhere");
+            passed += self.bytes(block) * wire.port_ns;
+            when.last = when.last.max(passed);
+        }
     }
 
     /// Appends the rows of the neighbours of `rank`. A neighbour pushes to one peer after the other, and this rank's turn comes

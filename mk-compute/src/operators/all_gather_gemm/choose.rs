@@ -20,7 +20,7 @@ pub struct Choice {
     pub alternatives: Vec<(Settings, Prediction)>,
     /// Why it is this one, in words.
     pub why: String,
-    /// Tiles and transfers that it has.
+    /// Tasks that it has.
     pub tasks: u128,
     /// Signal words of all ranks together.
     pub words: u128,
@@ -64,7 +64,7 @@ pub(super) fn choose(op: &AllGatherGemm, layout: &Layout, registry: &Registry) -
     best.insert(0, chosen);
     let (settings, prediction) = chosen;
     let why = why(op, layout, &best);
-    let tasks = layout.tile_count(settings.plan) + layout.move_count();
+    let tasks = layout.task_count(settings.plan, settings.gather);
     let words = words(layout, &settings, slices(op, &settings));
     Ok(Choice { settings, prediction, alternatives: best, why, tasks, words })
 }
@@ -136,27 +136,51 @@ fn can_pull(layout: &Layout, registry: &Registry) -> bool {
 }
 
 fn why(op: &AllGatherGemm, layout: &Layout, best: &[(Settings, Prediction)]) -> String {
-    let us = |ns: f64| format!("{:.1} us", ns / 1000.0);
-    let (settings, prediction) = &best[0];
     if !layout.exchanges() {
         return "no rank needs rows of another, so there is nothing to fuse".into();
     }
+    let (settings, prediction) = &best[0];
     let (limit, share) = prediction.limit();
-    let limited = format!("{limit} takes {:.0} % of it", 100.0 * share);
-    let Some((_, other)) = best.iter().find(|(s, _)| s.plan != settings.plan) else {
-        return format!("{} was asked for: {} predicted, {limited}", settings.plan, us(prediction.time_ns));
+    let other = |differs: &dyn Fn(&Settings) -> bool| best.iter().find(|(s, _)| differs(s)).map(|(_, p)| p);
+    let mut why = match other(&|s| s.plan != settings.plan) {
+        Some(other) => {
+            let reason = match settings.plan {
+                Plan::Fused => {
+                    format!("tiles start before the last row is there, after {}", us(prediction.gathered_ns))
+                }
+                Plan::Unfused => tiles(op, layout, prediction, other),
+            };
+            format!("{}: {reason}", against(prediction, other, &settings.plan))
+        }
+        None => format!("{} was asked for: {} predicted", settings.plan, us(prediction.time_ns)),
     };
-    let against = format!("{} against {}", us(prediction.time_ns), us(other.time_ns));
-    match settings.plan {
-        Plan::Fused => format!(
-            "fused is faster, {against} unfused: tiles start before the last row is there, after {}; {limited}",
-            us(other.gathered_ns)
-        ),
-        Plan::Unfused => format!(
-            "unfused is faster, {against} fused: shards of {} rows make small tiles, which take {} instead of {}; {limited}",
-            op.m / u64::from(layout.world),
-            us(other.compute_ns),
-            us(prediction.compute_ns)
-        ),
+    if let Some(other) = other(&|s| s.plan == settings.plan && s.gather != settings.gather) {
+        why += &format!("; {}", against(prediction, other, &settings.gather));
     }
+    format!("{why}; {limit} takes {:.0} % of the time", 100.0 * share)
+}
+
+fn us(ns: f64) -> String {
+    format!("{:.1} us", ns / 1000.0)
+}
+
+/// How the chosen one compares with the other one of its kind.
+fn against(chosen: &Prediction, other: &Prediction, name: &dyn std::fmt::Display) -> String {
+    let (a, b) = (us(chosen.time_ns), us(other.time_ns));
+    match chosen.time_ns * AS_FAST < other.time_ns {
+        true => format!("{name} is faster, {a} against {b}"),
+        false => format!("{name} is as fast and simpler, {a} against {b}"),
+    }
+}
+
+/// What fused tiles cost.
+fn tiles(op: &AllGatherGemm, layout: &Layout, unfused: &Prediction, fused: &Prediction) -> String {
+    let rows = op.m.div_ceil(u64::from(layout.world));
+    format!(
+        "a fused tile ends where a shard does, after at most {rows} rows, so there are {} tiles instead of {}, which take {} instead of {}",
+        layout.tile_count(Plan::Fused),
+        layout.tile_count(Plan::Unfused),
+        us(fused.compute_ns),
+        us(unfused.compute_ns)
+    )
 }

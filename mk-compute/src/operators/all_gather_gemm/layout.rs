@@ -179,11 +179,11 @@ impl Layout {
 
     /// Refuses what would only fail after hours of planning.
     pub(super) fn check_size(&self, plan: Plan) -> Result<(), Error> {
-        let (tiles, moves) = (self.tile_count(plan), self.move_count());
-        if tiles + moves > u128::from(Limits::TASKS) {
+        let tasks = self.task_count(plan, Gather::Push);
+        if tasks > u128::from(Limits::TASKS) {
             return Err(Error::input(
                 "AllGather+GEMM of this size has too many tasks",
-                format!("{tiles} tiles and {moves} transfers"),
+                format!("{tasks} tasks, {} of them tiles", self.tile_count(plan)),
                 format!("at most {} tasks", Limits::TASKS),
                 "multiply the matrices in parts",
             ));
@@ -212,14 +212,68 @@ impl Layout {
         (0..self.world).map(tiles).sum()
     }
 
-    /// Transfers of row blocks: each rank that needs one gets it once, and so does a relay without columns. The latter count
-    /// when [`Layout::relays`] has found them.
-    pub(super) fn move_count(&self) -> u128 {
-        let all = self.row_block_count();
-        let takers = (0..self.world).filter(|&r| self.takes(r)).map(|r| all - self.blocks_of(r));
-        let relays =
-            (0..self.relayed.len() as u32).filter(|&r| !self.takes(r)).map(|r| self.relayed_blocks(r));
-        takers.chain(relays).map(u128::from).sum()
+    /// Tasks of a plan. What only relays know is counted when [`Layout::relays`] has found them.
+    pub(super) fn task_count(&self, plan: Plan, gather: Gather) -> u128 {
+        let ranks = || 0..self.world;
+        let known = !self.relayed.is_empty();
+        let moves = ranks().map(|r| self.move_count(r, known));
+        let returns =
+            (0..self.islands.count()).filter(|&i| self.island_takes(i)).map(|i| self.sources_outside(i));
+        let signals = ranks().map(|r| match gather {
+            Gather::Push => 0,
+            Gather::Pull => self.read_signals(r),
+        });
+        let joins = ranks().map(|r| match plan {
+            Plan::Fused => 0,
+            Plan::Unfused => self.join_count(r, gather, known),
+        });
+        let besides: u128 = moves.chain(returns).chain(signals).chain(joins).map(u128::from).sum();
+        self.tile_count(plan) + besides
+    }
+
+    /// Transfers of row blocks to `rank`: each that it needs comes once, and so does one that it relays without needing it.
+    fn move_count(&self, rank: u32, known: bool) -> u64 {
+        match self.takes(rank) {
+            true => self.row_block_count() - self.blocks_of(rank),
+            false if known => self.relayed_blocks(rank),
+            false => 0,
+        }
+    }
+
+    /// Ranks of other islands that have rows: each gets its credit back from an island by itself.
+    fn sources_outside(&self, island: u32) -> u64 {
+        let inside = self.islands.members(island).iter().filter(|&&r| self.blocks_of(r) > 0).count() as u64;
+        self.sources() - inside
+    }
+
+    /// Ranks that have rows.
+    fn sources(&self) -> u64 {
+        (0..self.world).filter(|&r| self.blocks_of(r) > 0).count() as u64
+    }
+
+    /// Where rows are pulled: tasks by which their rank announces them, and waits until they are read.
+    fn read_signals(&self, rank: u32) -> u64 {
+        let peers = if self.blocks_of(rank) > 0 { self.peers(rank) } else { 0 };
+        peers.div_ceil(Limits::POSTS as u64) + u64::from(peers > 0)
+    }
+
+    /// Unfused: tasks by which `rank` waits for all rows, and gives credit for them.
+    fn join_count(&self, rank: u32, gather: Gather, known: bool) -> u64 {
+        if !self.takes_others(rank) {
+            return 0;
+        }
+        let own = u64::from(self.blocks_of(rank) > 0);
+        let relayed = if known {
+            self.relayed(rank).iter().filter(|r| self.blocks_of(r.source) > 0).count() as u64
+        } else {
+            0
+        };
+        let waits = self.sources() - own - relayed + u64::from(known && self.relayed_blocks(rank) > 0);
+        let feeders = match known {
+            true => self.islands.after(rank).filter(|&f| self.pushed_blocks(f, gather) > 0).count() as u64,
+            false => self.islands.members(self.islands.of(rank)).len() as u64 - 1,
+        };
+        waits.div_ceil(Limits::WAITS as u64) + feeders.div_ceil(Limits::POSTS as u64)
     }
 
     /// Signal words of one rank, at least: for each slice of what arrives, and for credit. [`ProgramBuilder`] counts exactly.

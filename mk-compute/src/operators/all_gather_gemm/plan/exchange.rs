@@ -20,6 +20,8 @@ pub(super) struct Labels {
     pub(super) forward: Vec<Label>,
     pub(super) credit: Vec<Label>,
     pub(super) tile: Vec<Label>,
+    /// Of rows that may be of several ranks.
+    pub(super) gathered: Label,
 }
 
 /// See the module.
@@ -180,6 +182,7 @@ impl Labels {
             ready: b.label("own rows ready"),
             join: b.label("all rows gathered"),
             read: b.label("own rows read"),
+            gathered: b.label("tile gathered"),
             send,
             push,
             pull,

@@ -62,7 +62,7 @@ impl Planner<'_> {
 
     fn merged_operand(&self, rows: &Range<u64>) -> (RegionId, u64, Label) {
         match &self.exchange {
-            Some(x) => (x.gather, rows.start, self.tile),
+            Some(x) => (x.gather, rows.start, x.labels.gathered),
             None => (self.regions[0], 0, self.tile),
         }
     }
