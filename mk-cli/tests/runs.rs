@@ -423,3 +423,18 @@ fn the_files_of_the_readme_are_accepted() {
         assert_eq!(same, name == "topology", "{name}");
     }
 }
+
+/// The README shows what the first command prints.
+#[test]
+fn the_readme_shows_what_is_printed() {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let done = mk(&["run", "ag-gemm", "--ranks", "4"]);
+    for line in done.out.lines() {
+        // The hash is cut short.
+        let parts: Vec<&str> = match line.split_once("blake3 ") {
+            Some((before, after)) => vec![before, &after[..8], after.split_once(',').unwrap().1],
+            None => vec![line],
+        };
+        assert!(parts.iter().all(|part| readme.contains(part)), "README does not show '{line}'");
+    }
+}

@@ -102,6 +102,9 @@ pub struct Compiler {
 }
 
 impl Compiler {
+    /// The major version of NVRTC that is needed: version 12 serialises the wgmma of the GEMM handler.
+    pub const MAJOR: u32 = 13;
+
     /// The NVRTC that the variable `MK_NVRTC` names; without it, the first of the usual places: where the loader looks,
     /// PyPI wheels, conda, CUDA toolkits.
     ///

@@ -33,7 +33,7 @@ mod stream;
 pub use context::Context;
 pub use device::{Device, Facts, Requirements};
 pub use error::{CudaVersion, Error, Failure, Limit};
-pub use found::Driver;
+pub use found::{Driver, Probe};
 pub use ledger::Live;
 pub use mapping::{Allocation, Mapping};
 pub use memory::{DeviceMemory, HostMemory, Memory};

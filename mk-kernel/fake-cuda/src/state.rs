@@ -59,6 +59,8 @@ pub(crate) struct State {
     by_name: BTreeMap<&'static str, u64>,
     next_handle: u64,
     sticky: Option<u32>,
+    /// There was a sticky error: then nothing can be closed before its context.
+    lost: bool,
     /// Children that lived when their context died.
     orphans: u64,
     /// By GPU: how often its context is held.
@@ -104,6 +106,7 @@ impl State {
             by_name: BTreeMap::new(),
             next_handle: 0x10_0000,
             sticky: None,
+            lost: false,
             orphans: 0,
             contexts: vec![0; devices],
             modules: BTreeMap::new(),
@@ -230,7 +233,8 @@ impl State {
         self.events.retain(|_, e| e.device != device);
         self.space.pieces.retain(|_, p| p.mapped || p.device != device);
         self.peers.retain(|(from, to)| *from != device && *to != device);
-        if self.sticky.take().is_none() {
+        self.lost |= self.sticky.take().is_some();
+        if !self.lost {
             self.orphans += (before - self.children()) as u64;
         }
     }

@@ -19,6 +19,18 @@ pub struct Driver {
     inner: Arc<Inner>,
 }
 
+/// The answer of [`Driver::probe`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Probe {
+    /// The CUDA version that it is for, if it tells.
+    pub version: Option<CudaVersion>,
+    /// Its file, where the system tells.
+    pub file: Option<PathBuf>,
+    /// Its GPUs.
+    pub devices: Result<Vec<Device>, Error>,
+}
+
 struct Inner {
     calls: Calls,
     version: CudaVersion,
@@ -60,9 +72,14 @@ impl Driver {
         let calls = Calls::bind(library).map_err(|lacking| lacks(&name, &lacking))?;
         // SAFETY: flags must be 0.
         unsafe { calls.cuInit(0) }.map_err(|failure| not_initialised(&name, failure))?;
-        // What is mapped has the release in its name.
-        let file = crate::search::mapped(Path::new("libcuda.so"));
-        Ok(Driver { inner: Arc::new(Inner { calls, version, file, ledger: Arc::default() }) })
+        Ok(Driver { inner: Arc::new(Inner { calls, version, file: mapped(), ledger: Arc::default() }) })
+    }
+
+    /// What can be found out about the driver in this file, wherever it goes wrong.
+    pub fn probe(file: &Path) -> Probe {
+        let version = load(file).and_then(|library| version(library, &file.display().to_string()));
+        let devices = Driver::at(file).and_then(|driver| driver.devices());
+        Probe { version: version.ok(), file: mapped(), devices }
     }
 
     /// The CUDA version that it is for.
@@ -133,6 +150,11 @@ fn load(file: &Path) -> Result<&'static Library, Error> {
         Ok(library) => Ok(Box::leak(Box::new(library))),
         Err(e) => Err(not_loaded(file, &e)),
     }
+}
+
+/// The file that is loaded. Its name has the driver's release in it, not the 1 by which the loader found it.
+fn mapped() -> Option<PathBuf> {
+    crate::search::mapped(Path::new("libcuda.so"))
 }
 
 /// It is not there, or the loader does not take it.

@@ -1,6 +1,7 @@
 //! Each step of a set-up fails once.
 
 use super::fake::{Call, Done, run};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Opens everything and closes it; the call of this number fails.
@@ -46,12 +47,16 @@ fn each_step(part: impl Fn(usize) -> bool) {
 
 #[test]
 fn regress_nccl_2206() {
-    each_step(|n| n % 2 == 0);
+    each_step(|n| n / 4 % 2 == 0);
 }
 
 #[test]
 fn regress_nccl_2225() {
-    each_step(|n| n % 2 == 1);
+    each_step(|n| n / 4 % 2 == 1);
+}
+
+fn sum(live: &Value) -> u64 {
+    live.as_object().unwrap().values().map(|v| v.as_u64().unwrap()).sum()
 }
 
 #[test]
@@ -66,8 +71,9 @@ fn a_release_that_fails_is_kept_and_everything_else_is_closed() {
         assert_eq!((&kept[0]["call"], &kept[0]["code"]), (&name.clone().into(), &999.into()), "step {n}");
         let mapped = name != "cuMemUnmap" && done.end().live["mappings"] == 0;
         assert!(kept.len() == 1 || !mapped, "step {n}, {name}: {}", done.answer);
-        assert_eq!(done.end().live, done.answer["live"], "step {n}, {name}: the ledgers differ");
-        let open: u64 = done.end().live.as_object().unwrap().values().map(|v| v.as_u64().unwrap()).sum();
+        // What could not be closed went with its context, if it was of one.
+        let open = sum(&done.answer["live"]);
+        assert_eq!(open, sum(&done.end().live) + done.end().orphans, "step {n}, {name}: the ledgers differ");
         assert!(open <= kept.len() as u64, "step {n}, {name}: {}", done.answer);
         assert_eq!(done.end().current, "none", "step {n}, {name}");
     }

@@ -73,7 +73,8 @@ pub(crate) fn everything(driver: &Driver) -> Result<Value, Error> {
 
 #[test]
 fn what_is_asked_for_is_there_bytes_arrive_and_all_of_it_is_closed() {
-    let done = run("everything", "sms=78; memory=67108864");
+    let done = run("everything", "sms=144; memory=67108864");
+    assert_eq!(done.answer["error"], Value::Null);
     done.assert_clean();
     let value = &done.answer["value"];
     let open = Live {
@@ -95,7 +96,7 @@ fn what_is_asked_for_is_there_bytes_arrive_and_all_of_it_is_closed() {
     assert!(value["file"].as_str().unwrap().ends_with("/libcuda.so.1"));
     let device = &value["devices"][1];
     assert_eq!((&device["ordinal"], &device["name"]), (&json!(1), &json!("Fake H200")));
-    assert_eq!((&device["capability"], &device["multiprocessors"]), (&json!([9, 0]), &json!(78)));
+    assert_eq!((&device["capability"], &device["multiprocessors"]), (&json!([9, 0]), &json!(144)));
     assert_eq!((&device["memory_bytes"], &device["shared_bytes"]), (&json!(67_108_864), &json!(232_448)));
     assert_eq!(device["uuid"], "GPU-fafafafa-fafa-fafa-fafa-fafafafafa01");
     let kernel = json!({"registers": 168, "local_bytes": 0, "shared_bytes": 0, "threads": 384, "binary": 90, "parameter_bytes": 16});

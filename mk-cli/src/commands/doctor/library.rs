@@ -1,7 +1,12 @@
-//! Loads a library and asks for its version: the only file of this crate with `unsafe` in it.
+//! Loads a library and asks what it is: the only file of this crate with `unsafe` in it.
+//!
+//! The driver and NVRTC are loaded as kernels load them, by the same code.
 #![allow(unsafe_code, reason = "libraries can be loaded and called in no other way")]
 
 use libloading::{Library as Loaded, Symbol};
+use mk_core::Explanation;
+use mk_kernel::driver::{self, CudaVersion, Device, Driver, Probe, Requirements};
+use mk_kernel::{Arch, Compiler};
 use serde::{Deserialize, Serialize};
 use std::ffi::{c_int, c_uint};
 use std::path::Path;
@@ -29,7 +34,18 @@ pub(super) enum Outcome {
         file: Option<String>,
         /// Its version, where it can tell one.
         version: Option<[u32; 3]>,
+        /// Of the driver: the GPUs that it has.
+        gpus: Option<Gpus>,
     },
+}
+
+/// The GPUs of a driver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Gpus {
+    /// Each in words.
+    pub(super) list: Vec<String>,
+    /// Why kernels do not run on one of them, or on none: what was found, and what to do.
+    pub(super) wrong: Option<(String, String)>,
 }
 
 impl Library {
@@ -39,7 +55,8 @@ impl Library {
     pub(super) fn names(self) -> &'static [&'static str] {
         match self {
             Library::Cuda => &["libcuda.so.1"],
-            Library::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12"],
+            // Only the name by which it is asked for: where it is looked for is the compiler's own affair.
+            Library::Nvrtc => &["libnvrtc"],
             Library::Verbs => &["libibverbs.so.1"],
             Library::Ucp => &["libucp.so.0"],
             Library::Nccl => &["libnccl.so.2"],
@@ -55,6 +72,14 @@ impl Library {
     /// Loads it in this process. A library's initialisers may do anything, so [`probe`](super::probe) does this in a
     /// process of its own.
     pub(super) fn load(self, path: &Path) -> Outcome {
+        match self {
+            Library::Cuda => driver(Driver::probe(path)),
+            Library::Nvrtc => nvrtc(Compiler::find()),
+            _ => self.load_plain(path),
+        }
+    }
+
+    fn load_plain(self, path: &Path) -> Outcome {
         // SAFETY: initialisers run. That is what a program that uses the library does, too, and the file has the name of
         // a library that we know; whatever they break, they break in the process of the probe.
         let loaded = match unsafe { Loaded::new(path) } {
@@ -65,33 +90,20 @@ impl Library {
         let file = self.file();
         // Not every library survives being unloaded.
         std::mem::forget(loaded);
-        version.map_or_else(Outcome::Broken, |version| Outcome::Loaded { file, version })
+        version.map_or_else(Outcome::Broken, |version| Outcome::Loaded { file, version, gpus: None })
     }
 
-    /// What it says of itself. The signatures are those of `cuda.h`, `nvrtc.h`, `ucp/api/ucp.h` and `nccl.h`; they have
-    /// not changed since the first version of each library. libibverbs has no such function.
+    /// What it says of itself. The signatures are those of `ucp/api/ucp.h` and `nccl.h`; they have not changed since the
+    /// first version of each library. libibverbs has no such function, and the driver and NVRTC are not asked here.
     fn version(self, lib: &Loaded) -> Result<Option<[u32; 3]>, String> {
         let number = |n: c_int| u32::try_from(n).unwrap_or(0);
         match self {
-            Library::Verbs => Ok(None),
-            Library::Cuda => {
-                let n = number(one_int(lib, "cuDriverGetVersion")?);
-                Ok(Some([n / 1000, n % 1000 / 10, 0]))
-            }
+            Library::Verbs | Library::Cuda | Library::Nvrtc => Ok(None),
             Library::Nccl => {
                 let n = number(one_int(lib, "ncclGetVersion")?);
                 // 2.8.4 was 2804, 2.9.6 is 20906.
                 let [major, minor] = if n < 10_000 { [1000, 100] } else { [10_000, 100] };
                 Ok(Some([n / major, n % major / minor, n % minor]))
-            }
-            Library::Nvrtc => {
-                let f: Symbol<'_, unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int> =
-                    symbol(lib, "nvrtcVersion")?;
-                let (mut major, mut minor) = (0, 0);
-                // SAFETY: `nvrtcResult nvrtcVersion(int *major, int *minor)`; both point at an int of ours.
-                let code = unsafe { f(&raw mut major, &raw mut minor) };
-                succeeded("nvrtcVersion", code)?;
-                Ok(Some([number(major), number(minor), 0]))
             }
             Library::Ucp => {
                 let f: Symbol<'_, unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut c_uint)> =
@@ -116,6 +128,59 @@ impl Library {
     }
 }
 
+/// What became of loading the driver.
+fn driver(probe: Probe) -> Outcome {
+    let Some(CudaVersion { major, minor }) = probe.version else {
+        return match probe.devices {
+            Err(driver::Error::Missing { .. }) => Outcome::Absent,
+            Err(driver::Error::Unusable { message, .. }) => Outcome::Broken(message),
+            Err(e) => Outcome::Broken(e.to_string()),
+            Ok(_) => Outcome::Broken("it has GPUs, but no version".into()),
+        };
+    };
+    if let Err(driver::Error::Unusable { message, hint, .. }) = probe.devices {
+        return Outcome::Broken(format!("{message}: {hint}"));
+    }
+    let file = probe.file.map(|f| f.display().to_string());
+    Outcome::Loaded { file, version: Some([major, minor, 0]), gpus: Some(gpus(probe.devices)) }
+}
+
+fn gpus(devices: Result<Vec<Device>, driver::Error>) -> Gpus {
+    let wrong = |e: driver::Error| {
+        let Explanation { message, hint, .. } = e.explain();
+        (message, hint)
+    };
+    match devices {
+        Err(e) => Gpus { list: Vec::new(), wrong: Some(wrong(e)) },
+        Ok(devices) => {
+            let needed = Requirements::of(Arch::SM_90A);
+            let refused = devices.iter().find_map(|d| d.check(&needed).err());
+            Gpus { list: devices.iter().map(words).collect(), wrong: refused.map(wrong) }
+        }
+    }
+}
+
+/// `NVIDIA H200, 9.0, 132 multiprocessors, 139.8 GiB`.
+fn words(device: &Device) -> String {
+    let f = device.facts();
+    let [major, minor] = f.capability;
+    let memory = memory::text(f.memory_bytes);
+    format!("{}, {major}.{minor}, {} multiprocessors, {memory}", f.name, f.multiprocessors)
+}
+
+/// What became of looking for NVRTC.
+fn nvrtc(found: Result<Compiler, mk_kernel::Error>) -> Outcome {
+    match found {
+        Ok(compiler) => {
+            let [major, minor] = compiler.version();
+            let file = Some(compiler.file().display().to_string());
+            Outcome::Loaded { file, version: Some([major, minor, 0]), gpus: None }
+        }
+        Err(mk_kernel::Error::NvrtcMissing { .. }) => Outcome::Absent,
+        Err(e) => Outcome::Broken(e.to_string()),
+    }
+}
+
 /// A function of a library.
 fn symbol<'lib, T>(lib: &'lib Loaded, name: &str) -> Result<Symbol<'lib, T>, String> {
     // SAFETY: the callers name the type that the library's header gives.
@@ -126,7 +191,7 @@ fn symbol<'lib, T>(lib: &'lib Loaded, name: &str) -> Result<Symbol<'lib, T>, Str
 fn one_int(lib: &Loaded, name: &str) -> Result<c_int, String> {
     let f: Symbol<'_, unsafe extern "C" fn(*mut c_int) -> c_int> = symbol(lib, name)?;
     let mut n = 0;
-    // SAFETY: `CUresult cuDriverGetVersion(int *)` and `ncclResult_t ncclGetVersion(int *)`; it points at an int of ours.
+    // SAFETY: `ncclResult_t ncclGetVersion(int *)`; it points at an int of ours.
     let code = unsafe { f(&raw mut n) };
     succeeded(name, code).map(|()| n)
 }

@@ -91,10 +91,11 @@ impl<'a> Arrivals<'a> {
     /// All that comes from neighbours passes one port of `rank`: of those that would be there at once, some come later.
     fn through_one_port(&self, rank: u32, all: &mut [(u32, RowBlock, When)]) {
         let islands = &self.layout.islands;
-        let wire = &self.forward[islands.of(rank) as usize];
-        let mut passed = wire.start_ns + wire.latency_ns;
+        let island = islands.of(rank);
+        let (own, others) = (&self.inside[island as usize], &self.forward[island as usize]);
+        let mut passed = own.start_ns + own.latency_ns;
         for (source, block, when) in all.iter_mut().filter(|(s, ..)| islands.feeder(*s, rank) != rank) {
-            debug_assert_ne!(*source, rank, "own rows come from nowhere");
+            let wire = if islands.of(*source) == island { own } else { others };
             passed += self.bytes(block) * wire.port_ns;
             when.last = when.last.max(passed);
         }
