@@ -59,6 +59,35 @@ fn library(folder: &Path, name: &str, source: &str) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// NVRTC of this version: it has all functions, and compiles nothing.
+fn nvrtc(major: u32, minor: u32) -> String {
+    let functions =
+        ["CreateProgram", "CompileProgram", "DestroyProgram", "GetErrorString", "GetProgramLogSize"];
+    let more = ["GetProgramLog", "GetPTXSize", "GetPTX", "GetCUBINSize", "GetCUBIN"];
+    let mut source =
+        format!("int nvrtcVersion(int *a, int *b) {{ *a = {major}; *b = {minor}; return 0; }}\n");
+    source += "int nvrtcGetNumSupportedArchs(int *n) { *n = 1; return 0; }\n";
+    source += "int nvrtcGetSupportedArchs(int *a) { *a = 90; return 0; }\n";
+    for name in functions.iter().chain(&more) {
+        source += &format!("int nvrtc{name}(void) {{ return 1; }}\n");
+    }
+    source
+}
+
+/// The driver for tests, as `libcuda.so.1`. Cargo builds it beside this test, which depends on its crate.
+fn fake_driver(folder: &Path) {
+    let library = std::env::current_exe().unwrap().with_file_name("libfake_cuda.so");
+    fs::copy(library, folder.join("libcuda.so.1")).unwrap();
+}
+
+/// What `mk doctor` says with that driver.
+fn with_driver(config: &str) -> Diagnosis {
+    let folder = tempfile::tempdir().unwrap();
+    fake_driver(folder.path());
+    doctor(bare().env("LD_LIBRARY_PATH", folder.path()).env("FAKE_CUDA", config))
+}
+
+/// A driver that only tells its version.
 fn cuda(version: u32) -> String {
     format!("int cuDriverGetVersion(int *v) {{ *v = {version}; return 0; }}")
 }
@@ -87,7 +116,7 @@ fn an_old_driver_is_found_and_said_to_be_too_old() {
     assert_eq!(d.text("libcuda.so.1", "status"), "missing");
     let file = folder.path().canonicalize().unwrap().join("libcuda.so.1");
     assert_eq!(d.text("libcuda.so.1", "found"), format!("CUDA 11.4: too old in {}", file.display()));
-    assert!(d.text("libcuda.so.1", "needed").contains("CUDA 12.0 or newer"));
+    assert!(d.text("libcuda.so.1", "needed").contains("CUDA 13.0 or newer"));
     assert!(d.text("libcuda.so.1", "hint").contains("newer driver"));
 }
 
@@ -95,8 +124,7 @@ fn an_old_driver_is_found_and_said_to_be_too_old() {
 fn every_library_tells_its_version() {
     let d = with_libraries(
         &[
-            ("libcuda.so.1", &cuda(13_010)),
-            ("libnvrtc.so.13", "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 0; return 0; }"),
+            ("libnvrtc.so.13", &nvrtc(13, 0)),
             (
                 "libucp.so.0",
                 "void ucp_get_version(unsigned *a, unsigned *b, unsigned *c) { *a = 1; *b = 17; *c = 2; }",
@@ -107,7 +135,6 @@ fn every_library_tells_its_version() {
         &[],
     );
     for (name, found) in [
-        ("libcuda.so.1", "CUDA 13.1 in "),
         ("libnvrtc", "NVRTC 13.0 in "),
         ("libucp.so.0", "1.17.2 in "),
         ("libibverbs.so.1", "there in "),
@@ -119,12 +146,65 @@ fn every_library_tells_its_version() {
 }
 
 #[test]
-fn an_nvrtc_of_a_newer_cuda_than_the_drivers_is_refused() {
-    let nvrtc = "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 0; return 0; }";
-    let d = with_libraries(&[("libcuda.so.1", &cuda(12_040)), ("libnvrtc.so.13", nvrtc)], &[]);
-    assert_eq!(d.text("libcuda.so.1", "status"), "ok");
+fn a_driver_tells_its_version_and_its_gpus() {
+    let d = with_driver("driver=13010; devices=4; sms=78; memory=150754820096");
+    assert_eq!((d.text("libcuda.so.1", "status"), d.text("GPUs", "status")), ("ok", "ok"));
+    assert!(d.text("libcuda.so.1", "found").starts_with("CUDA 13.1 in "), "{}", d.says);
+    assert_eq!(d.text("GPUs", "found"), "4 x Fake H200, 9.0, 78 multiprocessors, 140.4 GiB");
+}
+
+#[test]
+fn gpus_that_kernels_do_not_run_on_are_told_with_what_is_needed() {
+    for (config, found) in [
+        ("capability=80", "GPU 0 (Fake H200) has compute capability 8.0, and the kernel needs 9.0 (sm_90a)"),
+        ("devices=0", "the driver has no GPU"),
+        ("fail=cuDeviceGetCount:999", "cuDeviceGetCount returned 999 (CUDA_ERROR_UNKNOWN)"),
+    ] {
+        let d = with_driver(config);
+        assert_eq!(
+            (d.text("libcuda.so.1", "status"), d.text("GPUs", "status")),
+            ("ok", "missing"),
+            "{config}"
+        );
+        assert!(d.text("GPUs", "found").contains(found), "{config}: {}", d.text("GPUs", "found"));
+    }
+    // A driver that does not start: its library is not as its kernel module.
+    let d = with_driver("fail=cuInit:803");
+    assert_eq!((d.text("libcuda.so.1", "status"), d.text("GPUs", "status")), ("ok", "missing"));
+    assert!(d.text("GPUs", "found").contains("cuInit returned 803"), "{}", d.says);
+    assert!(d.text("GPUs", "hint").contains("same release as its kernel module"), "{}", d.says);
+}
+
+#[test]
+fn nvrtc_is_looked_for_where_kernels_look_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // Too old.
+    library(folder.path(), "libnvrtc.so.12", &nvrtc(12, 9));
+    let d = doctor(bare().env("MK_NVRTC", folder.path()));
     assert_eq!(d.text("libnvrtc", "status"), "missing");
-    assert!(d.text("libnvrtc", "hint").contains("nvidia-cuda-nvrtc-cu12"));
+    let file = folder.path().join("libnvrtc.so.12");
+    assert_eq!(d.text("libnvrtc", "found"), format!("NVRTC 12.9 in {}: too old", file.display()));
+    // New enough, in a folder, or by its own name.
+    library(folder.path(), "libnvrtc.so.13", &nvrtc(13, 1));
+    let file = folder.path().join("libnvrtc.so.13");
+    for place in [folder.path(), &file] {
+        let d = doctor(bare().env("MK_NVRTC", place));
+        assert_eq!(d.text("libnvrtc", "status"), "ok");
+        assert_eq!(d.text("libnvrtc", "found"), format!("NVRTC 13.1 in {}", file.display()));
+    }
+    // Named, and not there.
+    let d = doctor(bare().env("MK_NVRTC", "/nowhere"));
+    assert_eq!(d.text("libnvrtc", "status"), "missing");
+    assert_eq!(d.text("libnvrtc", "found"), "not found in MK_NVRTC=/nowhere");
+    assert!(d.text("libnvrtc", "hint").contains("pip install nvidia-cuda-nvrtc"));
+    // One that ends the process that loads it.
+    library(
+        folder.path(),
+        "libnvrtc.so.13",
+        "__attribute__((constructor)) static void f(void) { __builtin_trap(); }",
+    );
+    let d = doctor(bare().env("MK_NVRTC", folder.path()));
+    assert!(d.text("libnvrtc", "found").contains("ends a process"), "{}", d.says);
 }
 
 #[test]
@@ -134,12 +214,12 @@ fn a_library_that_is_broken_is_a_finding() {
     for (source, word) in [
         (crash, "ends a process"),
         ("int nothing;", "no function cuDriverGetVersion"),
-        ("int cuDriverGetVersion(int *v) { *v = 1; return 34; }", "failed with code 34"),
+        ("int cuDriverGetVersion(int *v) { *v = 1; return 34; }", "returned 34"),
         (
             "extern int no_such_thing; int cuDriverGetVersion(int *v) { return no_such_thing; }",
             "no_such_thing",
         ),
-        (&format!("{talk}\nint cuDriverGetVersion(int *v) {{ return 999; }}"), "failed with code 999"),
+        (&format!("{talk}\nint cuDriverGetVersion(int *v) {{ return 999; }}"), "returned 999"),
         ("int cuDriverGetVersion(int *v) { *(volatile int *)1 = 0; return 0; }", "ends a process"),
     ] {
         let d = with_libraries(&[("libcuda.so.1", source)], &[]);
@@ -175,18 +255,31 @@ fn a_library_that_needs_one_that_is_not_there_is_a_finding_that_names_it() {
 }
 
 #[test]
+fn an_nvrtc_of_a_wheel_is_found_and_loaded_by_its_file() {
+    let venv = tempfile::tempdir().unwrap();
+    let lib = venv.path().join("lib/python3.12/site-packages/nvidia/cu13/lib");
+    fs::create_dir_all(&lib).unwrap();
+    library(&lib, "libnvrtc.so.13", &nvrtc(13, 0));
+    let d = doctor(bare().env("VIRTUAL_ENV", venv.path()));
+    assert_eq!(d.text("libnvrtc", "status"), "ok", "{}", d.says);
+    // Where the machine has an NVRTC that the loader knows, that one is taken.
+    let in_wheel = d.text("libnvrtc", "found").ends_with(&lib.join("libnvrtc.so.13").display().to_string());
+    assert!(in_wheel || d.text("libnvrtc", "found").starts_with("NVRTC 13."), "{}", d.says);
+}
+
+#[test]
 fn a_library_of_a_wheel_comes_with_what_to_tell_the_loader() {
     let venv = tempfile::tempdir().unwrap();
-    let lib = venv.path().join("lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib");
+    let lib = venv.path().join("lib/python3.12/site-packages/nvidia/nccl/lib");
     fs::create_dir_all(&lib).unwrap();
-    library(&lib, "libnvrtc.so.12", "int nvrtcVersion(int *a, int *b) { *a = 12; *b = 9; return 0; }");
+    library(&lib, "libnccl.so.2", "int ncclGetVersion(int *v) { *v = 22703; return 0; }");
     let d = doctor(bare().env("VIRTUAL_ENV", venv.path()));
-    // Where the machine has an NVRTC that the loader knows, that one is taken.
-    if d.text("libnvrtc", "status") != "ok" {
-        assert!(d.text("libnvrtc", "found").starts_with("NVRTC 12.9 in "), "{}", d.says);
-        assert_eq!(d.text("libnvrtc", "status"), "warning");
+    // Where the machine has an NCCL that the loader knows, that one is taken.
+    if d.text("libnccl.so.2", "status") != "ok" {
+        assert_eq!(d.text("libnccl.so.2", "status"), "warning");
+        assert!(d.text("libnccl.so.2", "found").starts_with("2.27.3 in "), "{}", d.says);
         assert_eq!(
-            d.text("libnvrtc", "hint"),
+            d.text("libnccl.so.2", "hint"),
             format!("tell it: export LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH", lib.display())
         );
     }

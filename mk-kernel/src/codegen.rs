@@ -3,8 +3,9 @@
 mod structs;
 mod table;
 
+use crate::abi::Geometry;
 use crate::{Error, device};
-use mk_core::{HandlerRef, Program, Registry};
+use mk_core::{HandlerRef, Phase, PostAt, Program, Registry, Spec, Task, Verified, WaitAt, Walk};
 
 /// Name of the generated header with all that Rust and CUDA share.
 pub const ABI_HEADER: &str = "mk/abi.cuh";
@@ -110,6 +111,49 @@ impl Source {
         }
         Err(Error::NotInKernel { program: program.name.clone(), handlers, known })
     }
+
+    /// Whether the kernel can run a proved program: it has every handler, and no task holds itself up.
+    ///
+    /// A task that works block by block loads no more than the ring holds before it stores. If it may store only when a peer has
+    /// seen that it has loaded everything, it must fit into the ring. A proof says nothing of that: what it holds for has no ring.
+    ///
+    /// # Errors
+    /// As [`Source::check_program`]; and [`Error::LargerThanRing`] names the task.
+    pub fn check(&self, verified: &Verified) -> Result<(), Error> {
+        let program = verified.program();
+        self.check_program(program)?;
+        for stream in &program.streams {
+            for id in stream.tasks().filter(|id| stores_late(program.task(*id))) {
+                let task = program.task(id);
+                let opcode = verified.opcodes()[task.op.index()];
+                // All specs of a proved program are legal.
+                let spec = program.spec(verified.registry(), opcode, stream.rank, task);
+                let pages = spec.map_or(0, |spec| self.pages_of(opcode, &spec));
+                if pages > u64::from(Geometry::RING_PAGES) {
+                    return Err(Error::LargerThanRing { task: program.task_name(id), pages });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages that a task holds before it stores: one group where it stores as a whole, for then groups are freed as they are
+    /// read.
+    fn pages_of(&self, opcode: u16, spec: &Spec) -> u64 {
+        let walks = spec.accesses.iter().any(|a| a.at == Phase::Store && a.walk != Walk::Whole);
+        let entry = self.handlers.iter().find(|h| h.opcode == opcode);
+        match entry.filter(|_| walks) {
+            // A block that is wider than a page takes several.
+            Some(entry) => (u64::from(spec.blocks) * u64::from(entry.pages))
+                .max(spec.work.read_bytes.div_ceil(Geometry::PAGE_BYTES.into())),
+            None => 0,
+        }
+    }
+}
+
+/// Whether a task may store only when something has happened, and posts that it has loaded.
+fn stores_late(task: &Task) -> bool {
+    task.waits().any(|w| w.at() == WaitAt::Store) && task.posts().any(|p| p.at() == PostAt::Loaded)
 }
 
 /// `name@version`.

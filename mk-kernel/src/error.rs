@@ -18,6 +18,14 @@ pub enum Error {
         /// What the kernel has.
         known: Vec<String>,
     },
+    /// A task must have loaded all before it stores, and loads more than the ring of pages holds.
+    #[error("{task} loads {pages} pages before it may store, more than the ring has")]
+    LargerThanRing {
+        /// The task, by name.
+        task: String,
+        /// Pages that it needs.
+        pages: u64,
+    },
     /// What a handler says of its CUDA side cannot be.
     #[error("handler '{handler}': {message}")]
     Handler {
@@ -92,6 +100,12 @@ impl Error {
                 known.join(", "),
                 "plan with handlers that have a CUDA side, run it in the simulator, or give the handler a `device`"
                     .into(),
+            ),
+            Error::LargerThanRing { pages, .. } => (
+                "larger-than-ring",
+                format!("{pages} pages"),
+                format!("{} pages", crate::abi::Geometry::RING_PAGES),
+                "cut the task into smaller ones, or let it wait before it starts instead of before it stores".into(),
             ),
             Error::Handler { handler, allowed, .. } => {
                 ("handler", handler.clone(), allowed.clone(), "change what its `device` returns".into())

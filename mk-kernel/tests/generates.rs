@@ -71,3 +71,52 @@ fn a_handler_of_the_user_s_own_is_in_the_table() {
     insta::assert_snapshot!("own_table", source.header(TABLE_HEADER).unwrap());
     assert_eq!(source.header("my/own.cuh").unwrap().lines().count(), 1);
 }
+
+/// The rows of `x` are scaled into `y`, which its old reader must have read; that reader waits until `x` has been loaded.
+fn gated(rows: u64) -> mk_core::Verified {
+    use mk_compute::ScaleArgs;
+    use mk_core::{
+        DType, Hardware, PostTo, ProgramBuilder, Rank, Region, Shape, SignalKind, SyncArgs, WaitFor, deal,
+    };
+    let registry = Registry::builder()
+        .transport(mk_nvlink::NvLink::new())
+        .handlers(mk_compute::handlers())
+        .build(&World::local(2).unwrap())
+        .unwrap();
+    let mut b = ProgramBuilder::new("gated", &registry);
+    let shape = || Shape::PerRank(vec![[rows, 64], [0, 0]]);
+    let x = b.region(Region::input("x", DType::Bf16, shape())).unwrap();
+    let y = b.region(Region::output("y", DType::Bf16, shape())).unwrap();
+    let [loaded, go] = ["loaded", "go"].map(|name| b.signal(name, SignalKind::Add, 1).unwrap());
+    let (scale, wait, label) = (b.op("scale").unwrap(), b.op("nvlink.wait").unwrap(), b.label("gated"));
+    let args = ScaleArgs {
+        src: x,
+        dst: y,
+        factor: 2.0,
+        rows: rows as u32,
+        cols: 64,
+        src_row: 0,
+        src_col: 0,
+        dst_row: 0,
+        dst_col: 0,
+    };
+    let task = b.task(Rank(0), deal(0, 1), scale, label, &args).unwrap();
+    b.wait(task, WaitFor::all(go, 0).before_store()).unwrap();
+    b.post(task, PostTo::loaded(Rank(1), loaded, 0)).unwrap();
+    let peer = b.task(Rank(1), deal(0, 1), wait, label, &SyncArgs { peer: Rank(1) }).unwrap();
+    b.wait(peer, WaitFor::all(loaded, 0)).unwrap();
+    b.post(peer, PostTo::done(Rank(0), go, 0)).unwrap();
+    b.finish().unwrap().verify(&registry, &Hardware::h200()).unwrap()
+}
+
+#[test]
+fn a_task_that_must_load_all_before_it_stores_fits_into_the_ring_or_is_refused() {
+    // A page holds 128 rows of 128 bytes, and the ring 12 pages.
+    let fits = gated(12 * 128);
+    let source = Source::of(fits.registry()).unwrap();
+    source.check(&fits).unwrap();
+    let e = source.check(&gated(12 * 128 + 1)).unwrap_err();
+    assert!(matches!(&e, mk_kernel::Error::LargerThanRing { pages: 13, .. }), "{e}");
+    assert!(e.to_string().contains("gated"), "{e}");
+    assert_eq!(e.explain().allowed, "12 pages");
+}

@@ -1,7 +1,7 @@
 //! `mk doctor`: what this machine has, and what to do about what it lacks.
 //!
-//! It looks and changes nothing. Libraries are loaded in a process of their own (`probe`), devices are never opened, and
-//! nothing waits without a bound: whatever is broken on the machine is a line of the answer.
+//! It looks and changes nothing. Libraries are loaded, and the driver is asked for its GPUs, in processes of their own (`probe`),
+//! and nothing waits without a bound: whatever is broken on the machine is a line of the answer.
 
 mod check;
 mod gpu;

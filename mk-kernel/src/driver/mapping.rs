@@ -27,8 +27,19 @@ struct Physical {
     context: Context,
     handle: sys::CUmemGenericAllocationHandle,
     bytes: u64,
-    shared: bool,
+    origin: Origin,
     entry: Entry,
+}
+
+/// How memory came to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Allocated for this process only.
+    Private,
+    /// Allocated, to be given to others.
+    Shared,
+    /// Allocated by another process.
+    Imported,
 }
 
 impl Allocation {
@@ -37,7 +48,7 @@ impl Allocation {
     /// # Errors
     /// [`Error::OutOfMemory`] says how much is free.
     pub fn new(context: &Context, bytes: u64) -> Result<Allocation, Error> {
-        Allocation::create(context, bytes, PRIVATE)
+        Allocation::create(context, bytes, Origin::Private)
     }
 
     /// The same, to be given to other processes by [`Allocation::export`].
@@ -49,14 +60,11 @@ impl Allocation {
         if !device.facts().exports_memory {
             return Err(Error::ExportRefused { device: device.to_string(), bytes, failure: None });
         }
-        Allocation::create(context, bytes, SHARED)
+        Allocation::create(context, bytes, Origin::Shared)
     }
 
-    fn create(
-        context: &Context,
-        bytes: u64,
-        kind: sys::CUmemAllocationHandleType,
-    ) -> Result<Allocation, Error> {
+    fn create(context: &Context, bytes: u64, origin: Origin) -> Result<Allocation, Error> {
+        let kind = if origin == Origin::Private { PRIVATE } else { SHARED };
         let properties = properties(context.device(), kind);
         let granularity = granularity(context, &properties)?;
         let bytes = bytes.max(1).checked_next_multiple_of(granularity).unwrap_or(u64::MAX);
@@ -64,7 +72,7 @@ impl Allocation {
             let mut handle = 0;
             // SAFETY: both point at values of ours.
             unsafe { calls.cuMemCreate(&raw mut handle, host_size(bytes), &raw const properties, 0) }?;
-            Ok(Allocation::own(context, handle, bytes, kind == SHARED))
+            Ok(Allocation::own(context, handle, bytes, origin))
         })
     }
 
@@ -72,10 +80,10 @@ impl Allocation {
         context: &Context,
         handle: sys::CUmemGenericAllocationHandle,
         bytes: u64,
-        shared: bool,
+        origin: Origin,
     ) -> Allocation {
         let entry = context.open(Kind::Allocation);
-        Allocation { inner: Arc::new(Physical { context: context.clone(), handle, bytes, shared, entry }) }
+        Allocation { inner: Arc::new(Physical { context: context.clone(), handle, bytes, origin, entry }) }
     }
 
     /// Takes memory that another process, or this one, has exported. `context` is of a GPU that is to reach it; `bytes` is what
@@ -92,15 +100,9 @@ impl Allocation {
                 let descriptor: *mut c_void = std::ptr::without_provenance_mut(number);
                 calls.cuMemImportFromShareableHandle(&raw mut handle, descriptor, SHARED)
             }?;
-            Ok(Allocation::own(context, handle, bytes, true))
+            Ok(Allocation::own(context, handle, bytes, Origin::Imported))
         });
-        imported.map_err(|failure| {
-            let device = context.device();
-            if failure.is_sticky() {
-                return device.refused(failure);
-            }
-            Error::ImportRefused { device: device.to_string(), bytes, failure }
-        })
+        imported.map_err(|failure| import_refused(context, bytes, failure))
     }
 
     /// A file descriptor by which another process can take it. Closing it frees nothing.
@@ -108,10 +110,10 @@ impl Allocation {
     /// # Errors
     /// [`Error::ExportRefused`] with CUDA's code; without one if it was not made by [`Allocation::shared`].
     pub fn export(&self) -> Result<OwnedFd, Error> {
-        let Physical { context, handle, bytes, shared, .. } = &*self.inner;
+        let Physical { context, handle, bytes, origin, .. } = &*self.inner;
         let device = context.device();
         let refused = |failure| Error::ExportRefused { device: device.to_string(), bytes: *bytes, failure };
-        if !shared {
+        if *origin == Origin::Private {
             return Err(refused(None));
         }
         let exported = context.with(|calls| {
@@ -133,7 +135,8 @@ impl Allocation {
     /// Maps it to addresses at which the GPUs of all these contexts reach it, to read and to write.
     ///
     /// # Errors
-    /// [`Error::PeerRefused`] if one of them cannot; [`Error::OutOfMemory`], [`Error::Call`].
+    /// [`Error::PeerRefused`] if one of them cannot; [`Error::ImportRefused`] if it is another process's and cannot be mapped;
+    /// [`Error::OutOfMemory`], [`Error::Call`].
     pub fn map(&self, reached_by: &[&Context]) -> Result<Mapping, Error> {
         let range = Reservation::new(&self.inner.context, self.bytes())?;
         let mapped = Mapped::new(self, range)?;
@@ -152,6 +155,14 @@ impl fmt::Debug for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Allocation({} bytes of {})", self.bytes(), self.inner.context.device())
     }
+}
+
+/// Memory of another process that is not to be had: some drivers say so when it is taken, others when it is mapped.
+fn import_refused(context: &Context, bytes: u64, failure: Failure) -> Error {
+    if failure.is_sticky() || failure.code == code::OUT_OF_MEMORY {
+        return context.memory_refused("mapped memory", bytes, failure);
+    }
+    Error::ImportRefused { device: context.device().to_string(), bytes, failure }
 }
 
 impl Drop for Physical {
@@ -235,11 +246,15 @@ impl Mapped {
     fn new(allocation: &Allocation, range: Reservation) -> Result<Mapped, Error> {
         let context = range.context.clone();
         let (address, bytes) = (range.address, host_size(range.bytes));
-        context.take("mapped memory", range.bytes, |calls| {
+        let mapped = context.with(|calls| {
             // SAFETY: the range was reserved with this size, and nothing is mapped there.
             unsafe { calls.cuMemMap(address, bytes, 0, allocation.handle(), 0) }?;
             let entry = context.open(Kind::Mapping);
             Ok(Mapped { entry, range, allocation: allocation.clone() })
+        });
+        mapped.map_err(|failure| match allocation.inner.origin {
+            Origin::Imported => import_refused(&context, allocation.bytes(), failure),
+            _ => context.memory_refused("mapped memory", allocation.bytes(), failure),
         })
     }
 
@@ -258,11 +273,19 @@ impl Mapped {
     }
 
     fn not_reached(&self, device: &Device, failure: Failure) -> Error {
-        let owner = self.range.context.device();
-        if failure.is_sticky() || failure.code == code::OUT_OF_MEMORY || owner.facts() == device.facts() {
-            return self.range.context.memory_refused("mapped memory", self.range.bytes, failure);
+        let context = &self.range.context;
+        let own = context.device().facts() == device.facts();
+        if self.allocation.inner.origin == Origin::Imported {
+            return import_refused(context, self.range.bytes, failure);
         }
-        Error::PeerRefused { from: device.to_string(), to: owner.to_string(), failure: Some(failure) }
+        if own || failure.is_sticky() || failure.code == code::OUT_OF_MEMORY {
+            return context.memory_refused("mapped memory", self.range.bytes, failure);
+        }
+        Error::PeerRefused {
+            from: device.to_string(),
+            to: context.device().to_string(),
+            failure: Some(failure),
+        }
     }
 }
 

@@ -98,7 +98,8 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Pinned memory of the host, which the GPU reads and writes while the host does: all access is by copies and by atomics.
+/// Pinned memory of the host, which the GPU reads and writes while the host does: all access is by copies, one at a time, and by
+/// atomics.
 pub struct HostMemory {
     context: Context,
     pointer: Shared<c_void>,
@@ -140,10 +141,10 @@ impl HostMemory {
     ///
     /// # Errors
     /// [`Error::OutOfRange`].
-    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
         let to = self.host_pointer(offset, from.len())?;
-        // SAFETY: inside of the allocation; nobody has a reference into it. What the GPU writes at the same time may be lost,
-        // as with any memory that is shared with a device.
+        // SAFETY: inside of the allocation, into which nobody has a reference, since `self` is borrowed alone. What the GPU
+        // writes at the same time may be lost, as with any memory that is shared with a device.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         Ok(())
     }
@@ -152,9 +153,9 @@ impl HostMemory {
     ///
     /// # Errors
     /// [`Error::OutOfRange`].
-    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    pub fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         let from = self.host_pointer(offset, to.len())?;
-        // SAFETY: inside of the allocation, all of which was written by `new`.
+        // SAFETY: as in `write`; all of it was written by `new`.
         unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
         Ok(())
     }

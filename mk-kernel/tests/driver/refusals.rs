@@ -56,6 +56,13 @@ fn regress_vllm_42609() {
 
 #[test]
 fn regress_tensorrt_llm_17034() {
+    // A driver that takes the handle, and then does not let it be mapped, or reached.
+    for step in ["cuMemMap:1@2", "cuMemSetAccess:101@3"] {
+        let done = run("set-up", &format!("fail={step}"));
+        let failure = &done.error("ImportRefused")["failure"];
+        assert!(step.starts_with(failure["call"].as_str().unwrap()), "{failure}");
+        done.assert_clean();
+    }
     // The other side of it, and peer access that is promised and not given.
     let done = run("set-up", "fail=cuMemExportToShareableHandle:800");
     assert_eq!(done.error("ExportRefused")["failure"]["code"], 800);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 /// Moves bytes on every path that there is.
 #[allow(unsafe_code, reason = "asynchronous copies are a promise of the caller's")]
 pub(crate) fn everything(driver: &Driver) -> Result<Value, Error> {
-    let s = setup::open(driver)?;
+    let mut s = setup::open(driver)?;
     let open = driver.live();
     let mut moved = vec![0; TEXT.len()];
     s.stream.download(&s.memory, 8, &mut moved)?;

@@ -360,7 +360,7 @@ pub(crate) fn comm(block: &Block, _: usize) {
 fn take_chunk(f: &mut Frame<'_>, taken: u32) {
     let slot = taken % COMM_SLOTS;
     // What was asked for must land before the block leaves, so an abort does not end this wait.
-    while !f.block.comm_full[slot as usize].test(0, (taken / COMM_SLOTS & 1).into()) {
+    while !f.block.comm_full[slot as usize].test(0, ((taken / COMM_SLOTS) & 1).into()) {
         thread::yield_now();
     }
 }

@@ -1,21 +1,21 @@
-//! What a GPU needs: device files, the driver, NVRTC; and MPS, where processes share a GPU.
+//! What a GPU needs: device files, the driver, GPUs that kernels run on, NVRTC; and MPS, where processes share a GPU.
 
 use super::check::{Check, Group};
-use super::library::{Library, Outcome};
+use super::library::{Gpus, Library, Outcome};
 use super::machine::Machine;
+use super::probe;
 use super::search::{self, Found};
+use mk_kernel::driver::{CudaVersion, Driver};
+use mk_kernel::{Compiler, NVRTC_VARIABLE};
 use std::path::Path;
-
-/// The first CUDA that knows Hopper's own instructions (`sm_90a`: wgmma, setmaxnreg), by which GEMM runs.
-const CUDA: [u32; 3] = [12, 0, 0];
 
 const NEEDS_DRIVER: &str =
     "install NVIDIA's driver; in a container, start it with the GPUs (docker run --gpus all)";
 
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
-    let (driver, version) = driver(search::find(Library::Cuda, machine));
-    let nvrtc = nvrtc(search::find(Library::Nvrtc, machine), version);
-    vec![devices(machine), module(machine), driver, nvrtc, mps(machine)]
+    let (driver, gpus) = driver(search::find(Library::Cuda, machine));
+    let nvrtc = nvrtc(probe::load(Library::Nvrtc, Path::new("libnvrtc")), machine.var(NVRTC_VARIABLE));
+    vec![devices(machine), module(machine), driver, gpus, nvrtc, mps(machine)]
 }
 
 fn devices(machine: &Machine) -> Check {
@@ -56,50 +56,71 @@ fn module(machine: &Machine) -> Check {
     }
 }
 
-/// The check, and the CUDA version of the driver, if it is good.
-fn driver(found: Found) -> (Check, Option<[u32; 3]>) {
-    let check = Check::new(Group::Gpu, "libcuda.so.1", format!("a driver for CUDA {} or newer", short(CUDA)));
+/// Two checks: of the driver, and of its GPUs.
+fn driver(found: Found) -> (Check, Check) {
+    let CudaVersion { major, minor } = Driver::NEEDED;
+    let needed = [major, minor, 0];
+    let check =
+        Check::new(Group::Gpu, "libcuda.so.1", format!("a driver for CUDA {} or newer", short(needed)));
     match found.outcome {
-        Outcome::Loaded { file, version: Some(version) } if version < CUDA => {
+        Outcome::Loaded { file, version: Some(version), .. } if version < needed => {
             let found = format!("CUDA {}: too old{}", short(version), in_file(file.as_deref()));
-            (check.missing(found, "install a newer driver of NVIDIA's"), None)
+            (check.missing(found, "install a newer driver of NVIDIA's"), gpus(None))
         }
-        Outcome::Loaded { file, version } => {
+        Outcome::Loaded { file, version, gpus: list } => {
             let text = format!("CUDA {}{}", short(version.unwrap_or_default()), in_file(file.as_deref()));
-            (told(check, text, found.folder.as_deref()), version)
+            (told(check, text, found.folder.as_deref()), gpus(list))
         }
-        Outcome::Absent => (check.missing("not found", NEEDS_DRIVER), None),
-        Outcome::Broken(why) => (
-            check.missing(
-                format!("there, but not usable: {why}"),
-                "the driver's library must be of the same release as its kernel module; the stub in a toolkit's \
-                 lib64/stubs is for linking only: take it out of LD_LIBRARY_PATH",
-            ),
-            None,
-        ),
+        Outcome::Absent => (check.missing("not found", NEEDS_DRIVER), gpus(None)),
+        Outcome::Broken(why) => {
+            let found = format!("there, but not usable: {why}");
+            let hint = "the driver's library must be of the same release as its kernel module; the stub in a toolkit's \
+                        lib64/stubs is for linking only: take it out of LD_LIBRARY_PATH";
+            (check.missing(found, hint), gpus(None))
+        }
     }
 }
 
-fn nvrtc(found: Found, driver: Option<[u32; 3]>) -> Check {
-    let check = Check::new(Group::Gpu, "libnvrtc", "NVRTC 12 or 13, not newer than the driver's CUDA");
-    match found.outcome {
-        Outcome::Loaded { file, version } => {
+/// The GPUs of a driver, if it could be asked.
+fn gpus(gpus: Option<Gpus>) -> Check {
+    let check = Check::new(Group::Gpu, "GPUs", "GPUs that kernels are made for: compute capability 9.0");
+    let Some(Gpus { list, wrong }) = gpus else {
+        return check.missing("unknown: no driver tells", "see to libcuda.so.1 first");
+    };
+    match wrong {
+        Some((found, hint)) => check.missing(found, hint),
+        None => match list.as_slice() {
+            [first, ..] if list.iter().all(|gpu| gpu == first) => {
+                check.ok(format!("{} x {first}", list.len()))
+            }
+            _ => check.ok(list.join("; ")),
+        },
+    }
+}
+
+/// `named` is what the variable for NVRTC says.
+fn nvrtc(outcome: Outcome, named: Option<String>) -> Check {
+    let needed = Compiler::MAJOR;
+    let check = Check::new(Group::Gpu, "libnvrtc", format!("NVRTC {needed}"));
+    let install = format!(
+        "install NVRTC {needed} (pip install nvidia-cuda-nvrtc, or the CUDA toolkit), or name its file or folder in \
+         {NVRTC_VARIABLE}"
+    );
+    match outcome {
+        Outcome::Loaded { file, version, .. } => {
             let version = version.unwrap_or_default();
             let text = format!("NVRTC {}{}", short(version), in_file(file.as_deref()));
-            match driver {
-                // Within a major version, what a newer NVRTC compiles for one GPU runs on an older driver.
-                Some(cuda) if version[0] > cuda[0] => check.missing(
-                    format!("{text}: too new for a driver for CUDA {}", short(cuda)),
-                    format!("install NVRTC {0} (pip install nvidia-cuda-nvrtc-cu{0}), or a newer driver", cuda[0]),
-                ),
-                _ => told(check, text, found.folder.as_deref()),
+            if version[0] < needed {
+                check.missing(format!("{text}: too old"), install)
+            } else {
+                check.ok(text)
             }
         }
-        Outcome::Absent => check.missing(
-            "not found",
-            "install the CUDA toolkit, or only NVRTC: pip install nvidia-cuda-nvrtc (13) or nvidia-cuda-nvrtc-cu12",
-        ),
-        Outcome::Broken(why) => check.missing(format!("there, but not usable: {why}"), "install it again, with what it depends on"),
+        Outcome::Absent => match named.filter(|v| !v.is_empty()) {
+            Some(place) => check.missing(format!("not found in {NVRTC_VARIABLE}={place}"), install),
+            None => check.missing("not found", install),
+        },
+        Outcome::Broken(why) => check.missing(format!("there, but not usable: {why}"), install),
     }
 }
 
@@ -157,36 +178,47 @@ mod tests {
     use super::super::check::Status;
     use super::*;
 
-    fn found(outcome: Outcome) -> Found {
-        Found { outcome, folder: None }
+    fn loaded(version: [u32; 3], gpus: Option<Gpus>) -> Outcome {
+        Outcome::Loaded { file: None, version: Some(version), gpus }
     }
 
-    fn loaded(version: [u32; 3]) -> Found {
-        found(Outcome::Loaded { file: None, version: Some(version) })
+    fn h200s(n: usize, wrong: Option<(String, String)>) -> Option<Gpus> {
+        Some(Gpus { list: vec!["NVIDIA H200, 9.0".into(); n], wrong })
     }
 
     #[test]
-    fn a_driver_has_to_know_hopper() {
+    fn a_driver_has_to_be_as_new_as_nvrtc() {
         for (version, status) in
-            [([11, 8, 0], Status::Missing), ([12, 0, 0], Status::Ok), ([13, 1, 0], Status::Ok)]
+            [([11, 8, 0], Status::Missing), ([12, 9, 0], Status::Missing), ([13, 1, 0], Status::Ok)]
         {
-            assert_eq!(driver(loaded(version)).0.status, status, "{version:?}");
+            let found = Found { outcome: loaded(version, h200s(1, None)), folder: None };
+            let (driver, gpus) = driver(found);
+            assert_eq!((driver.status, gpus.status), (status, status), "{version:?}");
         }
     }
 
     #[test]
-    fn nvrtc_may_be_newer_than_the_driver_only_within_a_major_version() {
-        let status = |nvrtc_version, cuda| nvrtc(loaded(nvrtc_version), cuda).status;
-        assert_eq!(status([13, 0, 0], Some([12, 9, 0])), Status::Missing);
-        assert_eq!(status([12, 9, 0], Some([12, 4, 0])), Status::Ok);
-        assert_eq!(status([12, 9, 0], Some([13, 0, 0])), Status::Ok);
-        assert_eq!(status([13, 0, 0], None), Status::Ok);
+    fn gpus_are_counted_and_what_keeps_kernels_from_one_is_told() {
+        assert_eq!(gpus(h200s(8, None)).found, "8 x NVIDIA H200, 9.0");
+        let mixed = Gpus { list: vec!["A".into(), "B".into()], wrong: None };
+        assert_eq!(gpus(Some(mixed)).found, "A; B");
+        let check = gpus(h200s(1, Some(("too small".into(), "take another".into()))));
+        assert_eq!((check.status, check.found.as_str()), (Status::Missing, "too small"));
+    }
+
+    #[test]
+    fn nvrtc_has_to_be_new_enough() {
+        let status = |version| nvrtc(loaded(version, None), None).status;
+        assert_eq!(status([12, 9, 0]), Status::Missing);
+        assert_eq!((status([13, 0, 0]), status([13, 2, 0])), (Status::Ok, Status::Ok));
+        let named = nvrtc(Outcome::Absent, Some("/opt/x".into()));
+        assert_eq!(named.found, "not found in MK_NVRTC=/opt/x");
     }
 
     #[test]
     fn what_lies_outside_the_loaders_folders_comes_with_the_command_that_tells_it() {
-        let outcome = Outcome::Loaded { file: None, version: Some([13, 0, 0]) };
-        let check = nvrtc(Found { outcome, folder: Some("/opt/cuda".into()) }, None);
+        let found = Found { outcome: loaded([13, 0, 0], h200s(1, None)), folder: Some("/opt/cuda".into()) };
+        let (check, _) = driver(found);
         assert_eq!(check.status, Status::Warning);
         assert!(check.hint.contains("LD_LIBRARY_PATH=/opt/cuda:"), "{check:?}");
     }

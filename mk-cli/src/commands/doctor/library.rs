@@ -3,6 +3,7 @@
 //! The driver and NVRTC are loaded as kernels load them, by the same code.
 #![allow(unsafe_code, reason = "libraries can be loaded and called in no other way")]
 
+use crate::memory::human;
 use libloading::{Library as Loaded, Symbol};
 use mk_core::Explanation;
 use mk_kernel::driver::{self, CudaVersion, Device, Driver, Probe, Requirements};
@@ -138,9 +139,6 @@ fn driver(probe: Probe) -> Outcome {
             Ok(_) => Outcome::Broken("it has GPUs, but no version".into()),
         };
     };
-    if let Err(driver::Error::Unusable { message, hint, .. }) = probe.devices {
-        return Outcome::Broken(format!("{message}: {hint}"));
-    }
     let file = probe.file.map(|f| f.display().to_string());
     Outcome::Loaded { file, version: Some([major, minor, 0]), gpus: Some(gpus(probe.devices)) }
 }
@@ -164,7 +162,7 @@ fn gpus(devices: Result<Vec<Device>, driver::Error>) -> Gpus {
 fn words(device: &Device) -> String {
     let f = device.facts();
     let [major, minor] = f.capability;
-    let memory = memory::text(f.memory_bytes);
+    let memory = human(f.memory_bytes.into());
     format!("{}, {major}.{minor}, {} multiprocessors, {memory}", f.name, f.multiprocessors)
 }
 

@@ -54,7 +54,7 @@ fn nccl(machine: &Machine) -> Check {
 fn library(check: Check, library: Library, machine: &Machine, install: &str) -> Check {
     let found = search::find(library, machine);
     match found.outcome {
-        Outcome::Loaded { file, version } => {
+        Outcome::Loaded { file, version, .. } => {
             let version = version.map_or("there".into(), |[a, b, c]| format!("{a}.{b}.{c}"));
             told(check, format!("{version}{}", in_file(file.as_deref())), found.folder.as_deref())
         }

@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_last_answer_counts_whatever_the_library_prints() {
-        let loaded = Outcome::Loaded { file: None, version: Some([1, 2, 3]) };
+        let loaded = Outcome::Loaded { file: None, version: Some([1, 2, 3]), gpus: None };
         let answer = serde_json::to_string(&loaded).expect("an outcome is JSON");
         assert_eq!(
             shell(&format!("echo '\"Absent\"'; echo '{answer}'; echo bye; kill -SEGV $$"), LONG),

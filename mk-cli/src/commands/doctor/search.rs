@@ -1,4 +1,4 @@
-//! Where libraries are looked for.
+//! Where libraries are looked for; NVRTC is not one of them, since `mk_kernel` looks for it.
 //!
 //! First where the loader looks (`LD_LIBRARY_PATH`, `/etc/ld.so.conf`). Then where CUDA is often put without telling the
 //! loader; what is found there only is a warning, since a program has to be told:
