@@ -1,6 +1,6 @@
 //! Sessions: what runs programs. The simulator, the live executor and the GPU implement one trait.
 
-use crate::{DType, Error, Rank, Registry, Verified};
+use crate::{DType, Error, Explanation, Io, Program, Rank, RegionKind, Registry, Verified};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -113,6 +113,66 @@ impl Bindings {
     pub fn iter(&self) -> impl Iterator<Item = (Rank, &str, &Tensor)> {
         self.0.iter().map(|((rank, name), t)| (*rank, name.as_str(), t))
     }
+
+    /// Checks that every tensor that `program` needs is there, and nothing else.
+    ///
+    /// # Errors
+    /// A tensor that is missing, has another type or size, or that the program does not take.
+    pub fn check(&self, program: &Program) -> Result<(), Error> {
+        let inputs = || program.regions.iter().filter(|r| matches!(r.io, Io::Input | Io::InOut));
+        for r in inputs() {
+            for rank in (0..program.ranks).map(|r| Rank(r as u16)) {
+                let [rows, cols] = r.extent(rank);
+                let allowed = || format!("{rows} x {cols}, {}", r.dtype);
+                let wrong = |what: &str, given: String, hint: &str| {
+                    Err(Error::input(format!("{what} '{}' on {rank}", r.name), given, allowed(), hint))
+                };
+                match self.get(rank, &r.name) {
+                    None if rows * cols == 0 || r.kind != RegionKind::Bound => {}
+                    None => {
+                        return wrong(
+                            "no tensor is bound to",
+                            "nothing".into(),
+                            "bind a tensor to it on every rank",
+                        );
+                    }
+                    Some(t) if (t.dtype, t.rows, t.cols) != (r.dtype, rows, cols) => {
+                        let given = format!("{} x {}, {}", t.rows, t.cols, t.dtype);
+                        return wrong(
+                            "the tensor does not fit",
+                            given,
+                            "bind a tensor of this type and size",
+                        );
+                    }
+                    Some(t) if t.bytes.len() as u64 != rows * cols * r.dtype.bytes() => {
+                        let given = format!("{} bytes", t.bytes.len());
+                        return wrong(
+                            "the tensor is damaged:",
+                            given,
+                            "make tensors with Tensor::zeros or from_f32",
+                        );
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        let stray = self
+            .iter()
+            .find(|(rank, name, _)| u32::from(rank.0) >= program.ranks || !inputs().any(|r| r.name == *name));
+        match stray {
+            None => Ok(()),
+            Some((rank, name, _)) => Err(Error::input(
+                format!("program '{}' takes no such tensor", program.name),
+                format!("'{name}' on {rank}"),
+                format!(
+                    "ranks 0 to {}: {}",
+                    program.ranks.saturating_sub(1),
+                    inputs().map(|r| r.name.as_str()).collect::<Vec<_>>().join(", ")
+                ),
+                "bind only what the program reads",
+            )),
+        }
+    }
 }
 
 /// Why a run ended without a result.
@@ -152,6 +212,8 @@ pub enum Reason {
     LostPost,
     /// A word stands higher than the program's posts make it.
     SurplusPost,
+    /// The kernel could not run a task; why, in words.
+    Kernel(String),
 }
 
 /// Why a run ended without a result: the first fault wins, and all ranks report the same one.
@@ -204,6 +266,7 @@ impl fmt::Display for Fault {
             Reason::LostPost => {
                 write!(f, "a post was lost: {signal} stands at {seen}, not {expected} (epoch {epoch})")
             }
+            Reason::Kernel(why) => write!(f, "{task} could not be run: {why} (epoch {epoch})"),
             Reason::SurplusPost => {
                 write!(f, "a post too many: {signal} stands at {seen}, not {expected} (epoch {epoch})")
             }
@@ -226,6 +289,9 @@ pub enum RunError {
     /// Another run has not ended.
     #[error("another run has not ended")]
     Busy,
+    /// The hardware, or its library, refused.
+    #[error("{}", .0.message)]
+    Hardware(Box<Explanation>),
 }
 
 impl From<Fault> for RunError {

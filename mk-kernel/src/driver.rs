@@ -28,7 +28,9 @@ mod memory;
 mod module;
 mod multicast;
 mod peer;
+mod plain;
 mod stream;
+mod tensor_map;
 
 pub use context::Context;
 pub use device::{Device, Facts, Requirements};
@@ -40,4 +42,6 @@ pub use memory::{DeviceMemory, HostMemory, Memory};
 pub use module::{Kernel, KernelFacts, Launch, Module, Residency};
 pub use multicast::try_multicast;
 pub use peer::{Peer, PeerAccess};
+pub(crate) use plain::{Plain, bytes_of};
 pub use stream::{Event, Stream};
+pub(crate) use tensor_map::{Matrix, encode};

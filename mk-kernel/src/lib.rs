@@ -12,6 +12,7 @@ mod nvrtc;
 mod report;
 mod sass;
 mod search;
+mod session;
 
 pub use cache::{Built, Cache};
 pub use codegen::{ABI_HEADER, Header, Source, TABLE_HEADER, TableEntry};
@@ -21,3 +22,4 @@ pub use layout::{ConstPtr, MutPtr};
 pub use report::{Function, Report, Violation};
 pub use sass::MachineCode;
 pub use search::NVRTC_VARIABLE;
+pub use session::{Gpu, Limits};

@@ -11,10 +11,7 @@ use crate::report::Report;
 use crate::trace::{Names, Trace};
 use crate::words::Words;
 use mk_core::verify::verify_pair;
-use mk_core::{
-    Bindings, Error, Fault, Io, Program, Rank, Region, RegionKind, Registry, RunError, Session, Signal,
-    Verified,
-};
+use mk_core::{Bindings, Error, Fault, Program, Region, Registry, RunError, Session, Signal, Verified};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -287,7 +284,7 @@ impl Simulator {
         self.config.faults.check(self.config.registry.world().size())?;
         if self.config.mode == Mode::Data {
             for (plan, bindings) in runs {
-                check_bindings(self.state.plans[*plan].program(), bindings)?;
+                bindings.check(self.state.plans[*plan].program())?;
             }
         }
         let (report, trace, results) = self.simulate(runs);
@@ -456,59 +453,6 @@ fn disagree(what: &str, name: &str, program: &str, given: String, other: &str, a
         allowed,
         "describe it in the same way in both, or give it another name in one",
     )
-}
-
-/// Every tensor that is needed is there, and nothing else.
-fn check_bindings(program: &Program, bindings: &Bindings) -> Result<(), Error> {
-    let inputs = || program.regions.iter().filter(|r| matches!(r.io, Io::Input | Io::InOut));
-    for r in inputs() {
-        for rank in (0..program.ranks).map(|r| Rank(r as u16)) {
-            let [rows, cols] = r.extent(rank);
-            let allowed = || format!("{rows} x {cols}, {}", r.dtype);
-            let wrong = |what: &str, given: String, hint: &str| {
-                Err(Error::input(format!("{what} '{}' on {rank}", r.name), given, allowed(), hint))
-            };
-            match bindings.get(rank, &r.name) {
-                None if rows * cols == 0 || r.kind != RegionKind::Bound => {}
-                None => {
-                    return wrong(
-                        "no tensor is bound to",
-                        "nothing".into(),
-                        "bind a tensor to it on every rank",
-                    );
-                }
-                Some(t) if (t.dtype, t.rows, t.cols) != (r.dtype, rows, cols) => {
-                    let given = format!("{} x {}, {}", t.rows, t.cols, t.dtype);
-                    return wrong("the tensor does not fit", given, "bind a tensor of this type and size");
-                }
-                Some(t) if t.bytes.len() as u64 != rows * cols * r.dtype.bytes() => {
-                    let given = format!("{} bytes", t.bytes.len());
-                    return wrong(
-                        "the tensor is damaged:",
-                        given,
-                        "make tensors with Tensor::zeros or from_f32",
-                    );
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    let stray = bindings
-        .iter()
-        .find(|(rank, name, _)| u32::from(rank.0) >= program.ranks || !inputs().any(|r| r.name == *name));
-    match stray {
-        None => Ok(()),
-        Some((rank, name, _)) => Err(Error::input(
-            format!("program '{}' takes no such tensor", program.name),
-            format!("'{name}' on {rank}"),
-            format!(
-                "ranks 0 to {}: {}",
-                program.ranks.saturating_sub(1),
-                inputs().map(|r| r.name.as_str()).collect::<Vec<_>>().join(", ")
-            ),
-            "bind only what the program reads",
-        )),
-    }
 }
 
 impl Session for Simulator {

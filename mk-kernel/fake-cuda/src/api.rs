@@ -262,6 +262,27 @@ functions! {
         s.space.read(from, &mut copy, device)?;
         s.space.write(to, &copy, device)
     };
+    cuTensorMapEncodeTiled(
+        map: *mut [u64; 16],
+        _kind: c_uint,
+        rank: c_uint,
+        address: *mut c_void,
+        _sizes: *const u64,
+        _strides: *const u64,
+        _boxes: *const c_uint,
+        _steps: *const c_uint,
+        _interleave: c_uint,
+        _swizzle: c_uint,
+        _promotion: c_uint,
+        _fill: c_uint
+    ) |_| {
+        if map.is_null() || address.is_null() || !(1..=5).contains(&rank) {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: as the caller promises, it points at a map.
+        unsafe { map.write([address as u64; 16]) };
+        Ok(())
+    };
     cuMemsetD8Async(to: Address, value: c_uchar, bytes: usize, stream: Handle) |s| {
         let device = s.device_of_stream(number(stream))?;
         s.space.write(to, &vec![value; bytes], device)

@@ -106,6 +106,20 @@ functions! {
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void
     );
+    cuTensorMapEncodeTiled(
+        map: *mut sys::CUtensorMap,
+        kind: sys::CUtensorMapDataType,
+        rank: c_uint,
+        address: *mut c_void,
+        sizes: *const u64,
+        strides: *const u64,
+        boxes: *const c_uint,
+        steps: *const c_uint,
+        interleave: sys::CUtensorMapInterleave,
+        swizzle: sys::CUtensorMapSwizzle,
+        promotion: sys::CUtensorMapL2promotion,
+        fill: sys::CUtensorMapFloatOOBfill
+    );
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuMemAlloc_v2(address: *mut sys::CUdeviceptr, bytes: usize);
     cuMemFree_v2(address: sys::CUdeviceptr);

@@ -1,0 +1,76 @@
+//! What the kernel reads of a program: records, streams and regions of one rank, as tables.
+
+use crate::abi::{RegionInfo, StreamRange};
+use mk_core::{OpId, Program, Queue, Rank, Region, Stream, Task, Verified};
+
+/// Streams of a lane.
+const STREAMS: usize = 2;
+/// Rows begin at multiples of this: what TMA and bulk copies want.
+const ROW_BYTES: u64 = 16;
+
+/// Tables of one rank.
+pub(super) struct Tables {
+    pub(super) tasks: Vec<Task>,
+    /// By lane and stream.
+    pub(super) streams: Vec<StreamRange>,
+    pub(super) queues: [StreamRange; STREAMS],
+    pub(super) regions: Vec<RegionInfo>,
+}
+
+impl Tables {
+    pub(super) fn of(verified: &Verified, rank: Rank) -> Tables {
+        let program = verified.program();
+        let mut tasks = Vec::new();
+        let mut streams = vec![StreamRange::default(); usize::from(program.lanes[rank.index()]) * STREAMS];
+        let mut queues = [StreamRange::default(); STREAMS];
+        for s in program.streams.iter().filter(|s| s.rank == rank) {
+            let range = StreamRange { first: tasks.len() as u32, count: s.len };
+            let stream = if s.stream == Stream::Compute { 0 } else { 1 };
+            match s.queue {
+                Queue::Lane(lane) => streams[usize::from(lane.0) * STREAMS + stream] = range,
+                Queue::Ticket => queues[stream] = range,
+            }
+            tasks.extend(s.tasks().map(|id| resolved(program.task(id), verified.opcodes())));
+        }
+        let regions = program.regions.iter().map(|r| region_info(r, rank)).collect();
+        Tables { tasks, streams, queues, regions }
+    }
+}
+
+/// A record with the opcode of its handler.
+fn resolved(task: &Task, opcodes: &[u16]) -> Task {
+    Task { op: OpId(opcodes[task.op.index()]), ..*task }
+}
+
+/// From one row of a region to the next, on every rank.
+pub(super) fn pitch_bytes(region: &Region) -> u64 {
+    (region.allocated()[1] * region.dtype.bytes()).next_multiple_of(ROW_BYTES)
+}
+
+/// Bytes of one copy of a region, on every rank.
+pub(super) fn copy_bytes(region: &Region) -> u64 {
+    region.allocated()[0] * pitch_bytes(region)
+}
+
+fn region_info(region: &Region, rank: Rank) -> RegionInfo {
+    let [rows, cols] = region.extent(rank);
+    RegionInfo {
+        pitch_bytes: pitch_bytes(region),
+        rows,
+        cols,
+        copy_bytes: copy_bytes(region),
+        depth: region.depth,
+        dtype: region.dtype as u16,
+        element_bytes: region.dtype.bytes() as u16,
+    }
+}
+
+/// Blocks of a launch before those of each rank.
+pub(super) fn first_blocks(program: &Program) -> Vec<u32> {
+    let mut next = 0;
+    let first = |&lanes: &u16| {
+        next += u32::from(lanes);
+        next - u32::from(lanes)
+    };
+    program.lanes.iter().map(first).collect()
+}
