@@ -51,15 +51,17 @@ impl Handler for LeakyRelu {
             )));
         }
         let (rows, cols) = (u64::from(a.rows), u64::from(a.cols));
-        let mut spec = Spec::new(1);
+        // Page by page, as its device side does; so a wait can guard a part of it.
+        let block = mk_compute::block_rows(cols, src.dtype);
+        let mut spec = Spec::new(rows.div_ceil(block) as u32);
         let access = |region, [row, col]: [u64; 2], mode, at| Access {
             region,
             rank: env.rank,
             rect: Rect::new(row, col, rows, cols),
             mode,
             at,
-            walk: Walk::Whole,
-            proxy: Proxy::Generic,
+            walk: Walk::Rows(block),
+            proxy: Proxy::Async,
         };
         spec.touch(env, access(a.src, [a.src_row, a.src_col], Mode::Read, Phase::Load))?;
         spec.touch(env, access(a.dst, [a.dst_row, a.dst_col], Mode::Write, Phase::Store))?;

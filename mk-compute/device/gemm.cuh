@@ -45,6 +45,7 @@ struct Gemm {
     static DEV u32 check(const Context& c, const Args& a) {
         const u32 rank = c.params.rank;
         if (a.k != 0 && (!c.base(a.a, rank) || !c.base(a.b, rank))) return FAULT_UNREACHABLE;
+        if (a.rows == 0 || a.rows > ROWS || a.cols == 0 || a.cols > COLS) return FAULT_ARGUMENTS;
         if (((a.a_row + a.rows) | (a.c_row + a.rows) | (a.col + a.cols) | (a.k + BLOCK_K)) >> 31 != 0) {
             return FAULT_ARGUMENTS;  // TMA counts rows and columns in 32 bits with a sign
         }

@@ -28,7 +28,8 @@ struct Pieces {
     u32 rows_step, cols_step;  // of a whole piece
     u32 row = 0, col = 0;      // of this piece
 
-    DEV Pieces(u32 rows, u32 cols, u32 widest_bytes) : rows(cols == 0 ? 0 : rows), cols(cols) {
+    DEV Pieces(u32 rows_, u32 cols_, u32 widest_bytes)
+        : rows(cols_ == 0 ? 0 : rows_), cols(rows_ == 0 ? 0 : cols_) {
         const u32 in_page = widest_bytes == 4 ? PAGE_BYTES / 4 : PAGE_BYTES / 2;
         const bool narrow = cols <= in_page;
         rows_step = narrow && cols > 0 ? ptx::divide(in_page, cols) : 1;

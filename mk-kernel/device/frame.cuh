@@ -144,7 +144,8 @@ struct Frame : Context {
         for (u32 r = 0; r < rows; r++) ptx::bulk_load(g.at + offset + r * row_bytes, from.row(r), row_bytes, g.barrier);
     }
 
-    // After a fault: copies that are under way still write to shared memory, so the block must outlive them.
+    // Copies that are under way write to shared memory, so the block must outlive them. After a fault nobody else waits for
+    // them; and a fault may be seen by others when this role has already taken its last task.
     DEV void let_copies_land() {
         const u64 since = ptx::clock();
         constexpr u64 LONG_ENOUGH = 2'000'000;  // SM clocks, a millisecond: a copy of 16 KB takes microseconds
@@ -208,6 +209,7 @@ struct Frame : Context {
         if (brief().has(Brief::DONE_POSTS)) {
             if (threadIdx.x % WARP == 0) ptx::bulk_wait_landed<0>();
             __syncwarp();
+            dead = __any_sync(~0u, dead);  // a thread that saw a fault has not written its part
             if (threadIdx.x % WARP == 0) arrive(Arena::STORED + slot * Arena::BARRIER);
         }
     }

@@ -121,7 +121,8 @@ DEV void fetch_role(const Params& params) {
     for (bool more = true; more;) {
         f.record = Arena::RECORDS + f.slot * sizeof(Task);
         f.wait_barrier(Arena::SLOT_EMPTY + f.slot * Arena::BARRIER, f.slot_parity);
-        if (__any_sync(~0u, f.dead)) break;
+        f.dead = __any_sync(~0u, f.dead);
+        if (f.dead) break;
         more = records.next();
         Brief brief{Brief::LEAVE, 0};
         if (more) {
@@ -199,7 +200,7 @@ DEV void load_role(const Params& params) {
         f.next_slot();
     }
     f.trace_closes();
-    if (f.dead) f.let_copies_land();
+    f.let_copies_land();
     tell_all(f);
 }
 

@@ -5,7 +5,7 @@ mod table;
 
 use crate::abi::Geometry;
 use crate::{Error, device};
-use mk_core::{HandlerRef, Phase, PostAt, Program, Registry, Spec, Task, Verified, WaitAt, Walk};
+use mk_core::{Access, HandlerRef, Phase, PostAt, Program, Registry, Spec, Task, Verified, WaitAt, Walk};
 
 /// Name of the generated header with all that Rust and CUDA share.
 pub const ABI_HEADER: &str = "mk/abi.cuh";
@@ -128,7 +128,7 @@ impl Source {
                 let opcode = verified.opcodes()[task.op.index()];
                 // All specs of a proved program are legal.
                 let spec = program.spec(verified.registry(), opcode, stream.rank, task);
-                let pages = spec.map_or(0, |spec| self.pages_of(opcode, &spec));
+                let pages = spec.map_or(0, |spec| self.pages_of(opcode, &spec, program));
                 if pages > u64::from(Geometry::RING_PAGES) {
                     return Err(Error::LargerThanRing { task: program.task_name(id), pages });
                 }
@@ -137,17 +137,19 @@ impl Source {
         Ok(())
     }
 
-    /// Pages that a task holds before it stores: one group where it stores as a whole, for then groups are freed as they are
+    /// Pages that a task takes from the ring before it stores; 0 where it stores as a whole, for then they are freed as they are
     /// read.
-    fn pages_of(&self, opcode: u16, spec: &Spec) -> u64 {
+    fn pages_of(&self, opcode: u16, spec: &Spec, program: &Program) -> u64 {
         let walks = spec.accesses.iter().any(|a| a.at == Phase::Store && a.walk != Walk::Whole);
-        let entry = self.handlers.iter().find(|h| h.opcode == opcode);
-        match entry.filter(|_| walks) {
-            // A block that is wider than a page takes several.
-            Some(entry) => (u64::from(spec.blocks) * u64::from(entry.pages))
-                .max(spec.work.read_bytes.div_ceil(Geometry::PAGE_BYTES.into())),
-            None => 0,
-        }
+        let Some(entry) = self.handlers.iter().find(|h| h.opcode == opcode).filter(|_| walks) else {
+            return 0;
+        };
+        // A row that is wider than a page takes several groups.
+        let element = |a: &Access| program.regions.get(a.region.index()).map_or(0, |r| r.dtype.bytes());
+        let widest = spec.accesses.iter().map(element).max().unwrap_or(0);
+        let cols = spec.accesses.iter().map(|a| a.rect.cols).max().unwrap_or(0);
+        let groups = cols.saturating_mul(widest).div_ceil(Geometry::PAGE_BYTES.into()).max(1);
+        u64::from(spec.blocks).saturating_mul(groups).saturating_mul(entry.pages.into())
     }
 }
 

@@ -88,9 +88,11 @@ pub enum Violation {
     },
 }
 
-/// Barriers of the whole block that are no waiting of one role for another: one when shared memory is set up, before the
-/// roles part, and one when they have all ended.
-const BLOCK_BARRIERS: u32 = 2;
+/// Barriers of the whole block that are no waiting of one role for another: the one when shared memory is set up, before the
+/// roles part.
+const BLOCK_BARRIERS: u32 = 1;
+/// Barriers of one role: number and threads. Each math warpgroup has one.
+const ROLE_BARRIERS: [[u32; 2]; 2] = [[1, 128], [2, 128]];
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -230,23 +232,32 @@ impl Report {
             ["setmaxnreg", ..] => {
                 self.role_registers.extend(words.next().and_then(|n| n.parse::<u32>().ok()))
             }
-            // With a number of threads it is a barrier of those only.
-            ["bar" | "barrier", rest @ ..] if waits_for_threads(rest) => {
-                if statement.contains(',') {
-                    self.role_barriers += 1
-                } else {
-                    self.block_barriers += 1
-                }
-            }
+            ["bar" | "barrier", rest @ ..] => match barrier(rest, statement) {
+                Some(of) if ROLE_BARRIERS.contains(&of) => self.role_barriers += 1,
+                Some(_) => self.block_barriers += 1,
+                None => {}
+            },
             _ => {}
         }
     }
 }
 
-/// `bar.sync`, `barrier.sync.aligned`, `barrier.cta.sync`, `bar.red`: threads wait; `bar.arrive` and `bar.warp` do not.
-fn waits_for_threads(op: &[&str]) -> bool {
+/// Number and threads of a barrier that threads wait or arrive at: `bar.sync 1, 128`, `barrier.cta.red.or.pred p, 1, 128, q`.
+/// Without a number of threads, or with one that is only known later, it is one of the whole block: 0 threads. `bar.warp` is
+/// none.
+fn barrier(op: &[&str], statement: &str) -> Option<[u32; 2]> {
     let op = if op.first() == Some(&"cta") { &op[1..] } else { op };
-    matches!(op.first(), Some(&("sync" | "red")))
+    let operands: Vec<&str> = statement.rsplit_once(char::is_whitespace).map_or(vec![], |_| {
+        let behind = statement.find("bar").and_then(|at| statement[at..].split_once(char::is_whitespace));
+        behind.map_or(vec![], |(_, rest)| rest.split(',').map(str::trim).collect())
+    });
+    let numbers = match (op.first(), operands.as_slice()) {
+        (Some(&("sync" | "arrive")), [id, threads]) => [id, threads],
+        (Some(&"red"), [_, id, threads, _]) => [id, threads],
+        (Some(&("sync" | "arrive" | "red")), _) => return Some([0, 0]),
+        _ => return None,
+    };
+    Some(numbers.map(|n| n.parse().unwrap_or(0)))
 }
 
 impl Function {

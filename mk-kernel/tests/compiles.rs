@@ -102,7 +102,7 @@ fn a_non_coherent_load_is_refused() {
 #[test]
 fn barriers_of_the_whole_block_between_roles_are_refused() {
     let text = "extern \"C\" __global__ void mk_kernel(int* p) {
-        __syncthreads(); if (p[0]) p[1] = 1; __syncthreads(); p[2] = p[1]; __syncthreads(); p[3] = p[2]; }\n";
+        __syncthreads(); if (p[0]) p[1] = 1; __syncthreads(); p[2] = p[1]; asm volatile(\"bar.sync 5, 160;\" ::: \"memory\"); p[3] = p[2]; }\n";
     let Some(found) = violations(text) else { return };
     assert_eq!(found, [Violation::SharedBarrier { found: 3 }]);
 }

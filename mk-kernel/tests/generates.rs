@@ -73,7 +73,7 @@ fn a_handler_of_the_user_s_own_is_in_the_table() {
 }
 
 /// The rows of `x` are scaled into `y`, which its old reader must have read; that reader waits until `x` has been loaded.
-fn gated(rows: u64) -> mk_core::Verified {
+fn gated(rows: u64, cols: u64) -> mk_core::Verified {
     use mk_compute::ScaleArgs;
     use mk_core::{
         DType, Hardware, PostTo, ProgramBuilder, Rank, Region, Shape, SignalKind, SyncArgs, WaitFor, deal,
@@ -84,7 +84,7 @@ fn gated(rows: u64) -> mk_core::Verified {
         .build(&World::local(2).unwrap())
         .unwrap();
     let mut b = ProgramBuilder::new("gated", &registry);
-    let shape = || Shape::PerRank(vec![[rows, 64], [0, 0]]);
+    let shape = || Shape::PerRank(vec![[rows, cols], [0, 0]]);
     let x = b.region(Region::input("x", DType::Bf16, shape())).unwrap();
     let y = b.region(Region::output("y", DType::Bf16, shape())).unwrap();
     let [loaded, go] = ["loaded", "go"].map(|name| b.signal(name, SignalKind::Add, 1).unwrap());
@@ -94,7 +94,7 @@ fn gated(rows: u64) -> mk_core::Verified {
         dst: y,
         factor: 2.0,
         rows: rows as u32,
-        cols: 64,
+        cols: cols as u32,
         src_row: 0,
         src_col: 0,
         dst_row: 0,
@@ -112,11 +112,15 @@ fn gated(rows: u64) -> mk_core::Verified {
 #[test]
 fn a_task_that_must_load_all_before_it_stores_fits_into_the_ring_or_is_refused() {
     // A page holds 128 rows of 128 bytes, and the ring 12 pages.
-    let fits = gated(12 * 128);
+    let fits = gated(12 * 128, 64);
     let source = Source::of(fits.registry()).unwrap();
     source.check(&fits).unwrap();
-    let e = source.check(&gated(12 * 128 + 1)).unwrap_err();
+    let e = source.check(&gated(12 * 128 + 1, 64)).unwrap_err();
     assert!(matches!(&e, mk_kernel::Error::LargerThanRing { pages: 13, .. }), "{e}");
     assert!(e.to_string().contains("gated"), "{e}");
     assert_eq!(e.explain().allowed, "12 pages");
+    // A row of 8,200 elements takes two pages.
+    source.check(&gated(6, 8_200)).unwrap();
+    let e = source.check(&gated(7, 8_200)).unwrap_err();
+    assert!(matches!(&e, mk_kernel::Error::LargerThanRing { pages: 14, .. }), "{e}");
 }

@@ -23,7 +23,7 @@ const PTX: &str = "\
 .visible .entry mk_kernel(.param .u64 p)
 {
 	bar.sync 	0;
-	@%p1 bar.sync 	1, 256;
+	@%p1 bar.sync 	1, 128;
 	barrier.sync.aligned 2, 128;
 	bar.warp.sync 	-1;
 	setmaxnreg.inc.sync.aligned.u32 224;
@@ -91,6 +91,32 @@ fn a_barrier_between_roles_and_too_much_shared_memory_are_refused() {
         [Violation::SharedMemory { bytes: 232_464 }, Violation::SharedBarrier { found: 3 }]
     );
     assert!(violations.iter().all(|v| !v.hint().is_empty()));
+}
+
+#[test]
+fn only_the_barriers_of_the_math_warpgroups_are_those_of_a_role() {
+    let refused = |ptx: &str| Report::parse("", ptx).violations();
+    for fine in [
+        "bar.sync 0;",
+        "bar.sync 1, 128;",
+        "@%p1 barrier.cta.red.or.pred %p2, 2, 128, %p3;",
+        "bar.warp.sync -1;",
+    ] {
+        assert_eq!(refused(fine), [], "{fine}");
+    }
+    for shared in [
+        "bar.sync 5, 160;",
+        "bar.sync 0, 384;",
+        "bar.sync 1, %r1;",
+        "bar.arrive 3, 256;",
+        "barrier.cta.red.or.pred %p1, 0, %p2;",
+    ] {
+        assert_eq!(
+            refused(&format!("bar.sync 0;\n{shared}")),
+            [Violation::SharedBarrier { found: 2 }],
+            "{shared}"
+        );
+    }
 }
 
 #[test]

@@ -31,6 +31,8 @@ enum Bug {
     PassedOverAlone,
     /// The load role leaves after an abort without waiting for its copies.
     CopiesLeftBehind,
+    /// It waits for them only if it has seen the abort itself.
+    CopiesAwaitedOnlyWhenDead,
     /// Fetch does not wait for a slot to be free.
     SlotNotAwaited,
     /// After an abort a role waits on.
@@ -101,12 +103,13 @@ fn planted_mistakes_are_found() {
         Bug::PageFreedEarly,
         Bug::PassedOverAlone,
         Bug::CopiesLeftBehind,
+        Bug::CopiesAwaitedOnlyWhenDead,
         Bug::SlotNotAwaited,
         Bug::DeafToAbort,
     ]
     .into_iter()
     .filter(|&bug| {
-        let aborts = matches!(bug, Bug::CopiesLeftBehind | Bug::DeafToAbort);
+        let aborts = matches!(bug, Bug::CopiesLeftBehind | Bug::CopiesAwaitedOnlyWhenDead | Bug::DeafToAbort);
         let passes = |check: fn(usize, Box<dyn Fn() + Send + Sync>)| {
             let test = Box::new(move || run(Some(bug), aborts));
             catch_unwind(AssertUnwindSafe(|| check(1000, test))).is_ok()

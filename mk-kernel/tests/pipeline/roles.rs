@@ -182,7 +182,12 @@ pub(crate) fn load(block: &Block, _: usize) {
             f.step(task.kind);
         }
     });
-    while block.bug != Some(Bug::CopiesLeftBehind) && block.copies_under_way() {
+    let stays = match block.bug {
+        Some(Bug::CopiesLeftBehind) => false,
+        Some(Bug::CopiesAwaitedOnlyWhenDead) => f.dead,
+        _ => true,
+    };
+    while stays && block.copies_under_way() {
         thread::yield_now();
     }
 }
