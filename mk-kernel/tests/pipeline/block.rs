@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Gemm,
     /// The same, of a tile so small that the second warpgroup has no part in it.
     SmallGemm,
+    /// As `Gemm`, but it may store only when a peer has seen that it has loaded everything.
+    Gated,
     /// Load, math in place, store from the page.
     Activate,
     /// Load, store; no math.
@@ -37,7 +39,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Pages of a group.
     pub(crate) fn pages(self) -> u32 {
-        if matches!(self, Kind::Gemm | Kind::SmallGemm | Kind::Activate) { 2 } else { 1 }
+        if matches!(self, Kind::Gemm | Kind::SmallGemm | Kind::Gated | Kind::Activate) { 2 } else { 1 }
     }
 }
 
@@ -122,11 +124,16 @@ pub(crate) struct Block {
     pub(crate) slot_full: Vec<Barrier>,
     pub(crate) slot_empty: Vec<Barrier>,
     pub(crate) math_done: Vec<Barrier>,
+    pub(crate) loaded: Vec<Barrier>,
+    pub(crate) may_store: Vec<Barrier>,
     pub(crate) meetings: Vec<Meeting>,
     pub(crate) comm_full: Vec<Barrier>,
     /// Signal words: of comm tasks, and of compute tasks.
     pub(crate) comm_words: Vec<Mutex<u64>>,
     pub(crate) words: Vec<Mutex<u64>>,
+    /// By task: it has loaded everything; a peer has seen that.
+    pub(crate) loaded_words: Vec<Mutex<u64>>,
+    pub(crate) go_words: Vec<Mutex<u64>>,
     copies: Mutex<Vec<Copy>>,
     /// All roles have left.
     left: AtomicBool,
@@ -139,6 +146,8 @@ impl Block {
         Arc::new(Block {
             comm_words: words(tasks.len().div_ceil(2)),
             words: words(tasks.len()),
+            loaded_words: words(tasks.len()),
+            go_words: words(tasks.len()),
             meetings: (0..GROUPS).map(|_| Meeting::new()).collect(),
             comm_full: each(COMM_SLOTS, || Barrier::new("comm slot full", 2, 1)),
             tasks,
@@ -156,6 +165,8 @@ impl Block {
             slot_full: each(SLOTS, || Barrier::new("slot full", 1, MATH as usize + 2)),
             slot_empty: each(SLOTS, || Barrier::free("slot empty", MATH + 2, 1)),
             math_done: each(SLOTS, || Barrier::new("math done", MATH, 1)),
+            loaded: each(SLOTS, || Barrier::new("loaded", MATH, 1)),
+            may_store: each(SLOTS, || Barrier::new("may store", 1, MATH as usize)),
             copies: Mutex::new(Vec::new()),
             left: AtomicBool::new(false),
         })
@@ -169,6 +180,7 @@ impl Block {
         };
         let engine = spawn(|block, _| block.copy_engine(), 0);
         let host = spawn(|block, _| block.host(), 0);
+        let peer = spawn(|block, _| block.peer(), 0);
         let mut all = vec![
             spawn(roles::fetch, 0),
             spawn(roles::load, 0),
@@ -184,6 +196,7 @@ impl Block {
         self.left.store(true, Ordering::SeqCst);
         engine.join().expect("the engine stops");
         host.join().expect("the host stops");
+        peer.join().expect("the peer stops");
     }
 
     /// Raises the abort word at some time, if this run is aborted.
@@ -193,6 +206,20 @@ impl Block {
             let later = shuttle::rand::Rng::gen_range(&mut random, 0..400);
             (0..later).for_each(|_| thread::yield_now());
             self.aborted.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// A peer, which lets gated tasks store when they have loaded.
+    fn peer(&self) {
+        for task in self.tasks.iter().filter(|t| t.kind == Kind::Gated) {
+            let id = task.id as usize;
+            while *self.loaded_words[id].lock().expect("whole") == 0 {
+                if self.left.load(Ordering::SeqCst) {
+                    return;
+                }
+                thread::yield_now();
+            }
+            *self.go_words[id].lock().expect("whole") += 1;
         }
     }
 

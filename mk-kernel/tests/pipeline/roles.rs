@@ -20,6 +20,8 @@ struct Frame<'a> {
     seen: u64,
     done_seen: u64,
     math_seen: u64,
+    loaded_seen: u64,
+    may_store_seen: u64,
     /// Laps of the ring, for the planted mistake.
     laps: u64,
     dead: bool,
@@ -37,6 +39,8 @@ impl<'a> Frame<'a> {
             seen: 0,
             done_seen: 0,
             math_seen: 0,
+            loaded_seen: 0,
+            may_store_seen: 0,
             laps: 0,
             dead: false,
         }
@@ -217,7 +221,7 @@ pub(crate) fn math(block: &Block, warp: usize) {
         }
         let task = task.expect("none of the group has none");
         match task.kind {
-            Kind::Gemm => multiply(&mut f, task, me),
+            Kind::Gemm | Kind::Gated => multiply(&mut f, task, me),
             Kind::SmallGemm if group == 0 => multiply(&mut f, task, me),
             Kind::SmallGemm => pass_over(&mut f, task, me),
             Kind::Activate => activate(&mut f, task, me),
@@ -270,7 +274,19 @@ fn multiply(f: &mut Frame<'_>, task: Task, me: usize) {
     if let Some(first) = before {
         release(f, first, me);
     }
+    if task.kind == Kind::Gated {
+        begin_output(f, me);
+    }
     f.arrive(&f.block.math_done[f.slot as usize], 1);
+}
+
+/// This warp has consumed everything, and waits until it may store.
+fn begin_output(f: &mut Frame<'_>, me: usize) {
+    let slot = f.slot as usize;
+    f.arrive(&f.block.loaded[slot], 1);
+    let parity = (f.may_store_seen >> slot) & 1;
+    f.wait(&f.block.may_store[slot], me, parity);
+    f.may_store_seen ^= 1 << slot;
 }
 
 /// The groups of a tile that this warpgroup has no part in.
@@ -305,7 +321,10 @@ pub(crate) fn store(block: &Block, waiter: usize) {
     let mut f = Frame::new(block, waiter + 1);
     f.role(|f, task| {
         match task.kind {
-            Kind::Gemm | Kind::SmallGemm => {
+            Kind::Gemm | Kind::SmallGemm | Kind::Gated => {
+                if task.kind == Kind::Gated {
+                    open_store(f, task);
+                }
                 let slot = f.slot;
                 f.wait(&f.block.math_done[slot as usize], 0, f.math_seen >> slot & 1);
                 f.math_seen ^= 1 << slot;
@@ -316,6 +335,27 @@ pub(crate) fn store(block: &Block, waiter: usize) {
         }
         f.post(&f.block.words[task.id as usize]);
     });
+}
+
+/// Tells the peer that everything is loaded, which may be what the peer waits for before it lets this task store.
+fn open_store(f: &mut Frame<'_>, task: Task) {
+    let (block, slot, id) = (f.block, f.slot as usize, task.id as usize);
+    let go = |f: &Frame<'_>| *f.block.go_words[id].lock().expect("whole") > 0;
+    let mut due = true;
+    while due && !f.dead && !go(f) && block.bug != Some(Bug::LoadedHeldBack) {
+        if block.loaded[slot].test(0, (f.loaded_seen >> slot) & 1) {
+            due = false;
+            f.post(&block.loaded_words[id]);
+        }
+        f.dead |= block.aborted.load(Ordering::SeqCst);
+        thread::yield_now();
+    }
+    f.wait_word(&block.go_words[id]);
+    f.arrive(&block.may_store[slot], 1);
+    if due && f.wait(&block.loaded[slot], 0, (f.loaded_seen >> slot) & 1) {
+        f.post(&block.loaded_words[id]);
+    }
+    f.loaded_seen ^= 1 << slot;
 }
 
 fn store_pages(f: &mut Frame<'_>, task: Task, worked: bool) {
