@@ -461,6 +461,8 @@ for (const [name, text] of data.families) {
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { colours(); ask(); });
 // The window, and what is above: the table of ranks unfolds.
 new ResizeObserver(resize).observe(scroller);
+// A page in the background gets no frames, and so no observation; by then the layout is final all the same.
+window.addEventListener('load', resize);
 
 // For those who drive this page by a script.
 window.timeline = { state: () => ({ rows: drawnRows, from_us: view.from / 1e6, to_us: view.to / 1e6 }) };

@@ -31,7 +31,9 @@ fn written(folder: &Path, events: &[Event<'_>]) -> String {
 const TOOLS: &str = r"
 // The page draws in the next frame, so what comes after it sees what was drawn.
 const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));
-const canvas = document.getElementById('rows'), box = canvas.getBoundingClientRect(), tip = document.getElementById('tip');
+const canvas = document.getElementById('rows'), tip = document.getElementById('tip');
+window.dispatchEvent(new Event('load'));
+const box = canvas.getBoundingClientRect();
 const state = () => window.timeline.state();
 const send = (type, x, y, more) => canvas.dispatchEvent(new (type === 'wheel' ? WheelEvent : PointerEvent)(type, {
   clientX: box.left + x, clientY: box.top + y, bubbles: true, cancelable: true, pointerId: 1, ...more }));
