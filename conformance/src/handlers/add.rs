@@ -7,13 +7,14 @@ use crate::context::Context;
 use crate::expect::Results;
 use crate::value::{draw, values};
 use mk_compute::AddArgs;
-use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
+use mk_core::{DType, RegionId, Tensor};
 
 /// `x + y`: of real numbers in f32, rounded once; of integers wrapping.
 pub(crate) struct Add;
 
 impl Compute for Add {
     type Params = ();
+    type Args = AddArgs;
     const HANDLER: &'static str = "add";
 
     fn types(c: &mut Context) -> (Vec<DType>, DType) {
@@ -26,17 +27,11 @@ impl Compute for Add {
         elementwise::job(c, types, boards, ())
     }
 
-    fn task(
-        b: &mut ProgramBuilder,
-        (rank, queue, op, label): (Rank, Queue, Op, Label),
-        inputs: &[RegionId],
-        output: RegionId,
-        job: &Job<()>,
-    ) -> Result<TaskRef, Error> {
+    fn args(inputs: &[RegionId], output: RegionId, job: &Job<()>) -> AddArgs {
         let ((src_row, src_col), (dst_row, dst_col)) = (at(job.inputs[0]), at(job.output));
         let (rows, cols) = sides(job.output);
         let (x, y, dst) = (inputs[0], inputs[1], output);
-        b.task(rank, queue, op, label, &AddArgs { x, y, dst, rows, cols, src_row, src_col, dst_row, dst_col })
+        AddArgs { x, y, dst, rows, cols, src_row, src_col, dst_row, dst_col }
     }
 
     fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor {
@@ -46,13 +41,5 @@ impl Compute for Add {
     fn want(config: Config, (): (), inputs: &[Tensor], output: DType) -> Results {
         let sums = values(&inputs[0]).into_iter().zip(values(&inputs[1])).map(|(x, y)| x + y);
         sums.map(|sum| elementwise::want(config, output, sum, 0.0)).collect()
-    }
-
-    fn walk(job: &Job<()>, types: &(Vec<DType>, DType)) -> Walk {
-        elementwise::walk(job, types)
-    }
-
-    fn in_place(_: &(Vec<DType>, DType)) -> bool {
-        true
     }
 }

@@ -7,13 +7,14 @@ use crate::context::Context;
 use crate::expect::{Results, Want};
 use crate::value::{any_bits, draw, values};
 use mk_compute::CastArgs;
-use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
+use mk_core::{DType, RegionId, Tensor};
 
 /// Another type of real numbers: to nearest, ties to even. Exact in every numerics, for that is what a cast is.
 pub(crate) struct Cast;
 
 impl Compute for Cast {
     type Params = ();
+    type Args = CastArgs;
     const HANDLER: &'static str = "cast";
 
     fn types(c: &mut Context) -> (Vec<DType>, DType) {
@@ -28,18 +29,11 @@ impl Compute for Cast {
         elementwise::job(c, types, boards, ())
     }
 
-    fn task(
-        b: &mut ProgramBuilder,
-        (rank, queue, op, label): (Rank, Queue, Op, Label),
-        inputs: &[RegionId],
-        output: RegionId,
-        job: &Job<()>,
-    ) -> Result<TaskRef, Error> {
+    fn args(inputs: &[RegionId], output: RegionId, job: &Job<()>) -> CastArgs {
         let ((src_row, src_col), (dst_row, dst_col)) = (at(job.inputs[0]), at(job.output));
         let (rows, cols) = sides(job.output);
         let (src, dst) = (inputs[0], output);
-        let args = CastArgs { src, dst, rows, cols, src_row, src_col, dst_row, dst_col };
-        b.task(rank, queue, op, label, &args)
+        CastArgs { src, dst, rows, cols, src_row, src_col, dst_row, dst_col }
     }
 
     fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor {
@@ -51,13 +45,5 @@ impl Compute for Cast {
 
     fn want(_: Config, (): (), inputs: &[Tensor], _: DType) -> Results {
         values(&inputs[0]).into_iter().map(Want::exactly).collect()
-    }
-
-    fn walk(job: &Job<()>, types: &(Vec<DType>, DType)) -> Walk {
-        elementwise::walk(job, types)
-    }
-
-    fn in_place(types: &(Vec<DType>, DType)) -> bool {
-        types.0[0] == types.1
     }
 }

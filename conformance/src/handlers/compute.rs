@@ -3,6 +3,7 @@
 //! Each rank has a few tasks, each with rectangles of its own: NaN lies around what they read, canaries around what they
 //! write. A task's operands are simply there, or take part in one of the [`Flow`]s.
 
+use super::elementwise;
 use crate::board::Board;
 use crate::case::{Case, Epoch};
 use crate::config::Config;
@@ -10,15 +11,17 @@ use crate::context::Context;
 use crate::expect::Results;
 use crate::memory::Memory;
 use mk_core::{
-    Bindings, CopyArgs, DType, Error, Io, Label, Lane, Op, PostTo, Program, ProgramBuilder, Queue, Rank,
-    Rect, Region, RegionId, RegionKind, Registry, Shape, SignalKind, SyncArgs, TaskRef, Tensor, WaitFor,
-    Walk,
+    Bindings, CopyArgs, DType, DeviceAbi, Error, Io, Label, Lane, Op, PostTo, Program, ProgramBuilder, Queue,
+    Rank, Rect, Region, RegionId, RegionKind, Registry, Shape, SignalKind, SyncArgs, TaskRef, Tensor,
+    WaitFor, Walk,
 };
 
 /// One compute handler, for the suite: its legal arguments, and what it must compute.
 pub(crate) trait Compute {
     /// What else a task needs.
     type Params: Copy;
+    /// The handler's arguments.
+    type Args: DeviceAbi;
     /// The handler.
     const HANDLER: &'static str;
 
@@ -26,25 +29,20 @@ pub(crate) trait Compute {
     fn types(c: &mut Context) -> (Vec<DType>, DType);
     /// One more task: places its rectangles. With `in_place`, the first input's board is the output's, too.
     fn job(c: &mut Context, types: &(Vec<DType>, DType), boards: &mut Boards) -> Job<Self::Params>;
-    /// Adds the task.
-    ///
-    /// # Errors
-    /// As [`ProgramBuilder::task`].
-    fn task(
-        b: &mut ProgramBuilder,
-        on: (Rank, Queue, Op, Label),
-        inputs: &[RegionId],
-        output: RegionId,
-        job: &Job<Self::Params>,
-    ) -> Result<TaskRef, Error>;
+    /// Its arguments.
+    fn args(inputs: &[RegionId], output: RegionId, job: &Job<Self::Params>) -> Self::Args;
     /// Data for one of the inputs.
     fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor;
     /// What it must compute.
     fn want(config: Config, params: Self::Params, inputs: &[Tensor], output: DType) -> Results;
-    /// How it loads its first input.
-    fn walk(job: &Job<Self::Params>, types: &(Vec<DType>, DType)) -> Walk;
-    /// Whether its output may be its first input.
-    fn in_place(types: &(Vec<DType>, DType)) -> bool;
+    /// How it loads its first input; elementwise handlers take whole rows.
+    fn walk(job: &Job<Self::Params>, types: &(Vec<DType>, DType)) -> Walk {
+        elementwise::walk(job, types)
+    }
+    /// Whether its output may be its first input; elementwise handlers need no more than one type for both.
+    fn in_place((inputs, output): &(Vec<DType>, DType)) -> bool {
+        inputs[0] == *output
+    }
 }
 
 /// The regions of one rank: inputs, and the output unless it is the first input.
@@ -227,10 +225,13 @@ impl<H: Compute> Plan<H> {
         b: &mut ProgramBuilder,
         regions: &Regions,
         p: &Placed<H::Params>,
-        on: (Rank, Queue, Op, Label),
+        (rank, queue, op, label): (Rank, Queue, Op, Label),
         i: usize,
     ) -> Result<(), Error> {
         let (x, output) = (regions.inputs[0], regions.output);
+        let task = |inputs: &[RegionId], b: &mut ProgramBuilder| {
+            b.task(rank, queue, op, label, &H::args(inputs, output, &p.job))
+        };
         let (source, target) = (p.job.inputs[0], p.job.output);
         match (p.flow, regions) {
             (Flow::Staged, Regions { stage: Some(stage), .. }) => {
@@ -250,12 +251,12 @@ impl<H: Compute> Plan<H> {
                 }
                 let inputs: Vec<RegionId> =
                     std::iter::once(*stage).chain(regions.inputs[1..].iter().copied()).collect();
-                let task = H::task(b, on, &inputs, output, &p.job)?;
+                let task = task(&inputs, b)?;
                 b.wait(task, WaitFor::all(arrived, 0).count(blocks.len() as u64).each_block(1))
             }
             (Flow::Overwritten, Regions { next: Some(next), .. }) => {
                 let loaded = b.signal(&format!("loaded {i}"), SignalKind::Add, 1)?;
-                let task = H::task(b, on, &regions.inputs, output, &p.job)?;
+                let task = task(&regions.inputs, b)?;
                 b.post(task, PostTo::loaded(p.rank, loaded, 0))?;
                 let overwrite = local_copy(c, b, p, [*next, x], source)?;
                 b.wait(overwrite, WaitFor::all(loaded, 0))
@@ -264,10 +265,10 @@ impl<H: Compute> Plan<H> {
                 let saved = b.signal(&format!("saved {i}"), SignalKind::Add, 1)?;
                 let save = local_copy(c, b, p, [output, *old], target)?;
                 b.post(save, PostTo::done(p.rank, saved, 0))?;
-                let task = H::task(b, on, &regions.inputs, output, &p.job)?;
+                let task = task(&regions.inputs, b)?;
                 b.wait(task, WaitFor::all(saved, 0).before_store())
             }
-            _ => H::task(b, on, &regions.inputs, output, &p.job).map(|_| ()),
+            _ => task(&regions.inputs, b).map(|_| ()),
         }
     }
 

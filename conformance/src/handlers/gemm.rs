@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::expect::{Results, Want};
 use crate::value::{draw, format, values};
 use mk_compute::GemmArgs;
-use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, Rect, RegionId, TaskRef, Tensor, Walk};
+use mk_core::{DType, Rect, RegionId, Tensor, Walk};
 use reference::Format;
 
 /// One tile of a product: f32 accumulation, rounded once.
@@ -20,6 +20,7 @@ const BLOCK_K: u64 = 64;
 
 impl Compute for Gemm {
     type Params = [u64; 3];
+    type Args = GemmArgs;
     const HANDLER: &'static str = "gemm";
 
     fn types(c: &mut Context) -> (Vec<DType>, DType) {
@@ -50,15 +51,9 @@ impl Compute for Gemm {
         Job { inputs: vec![a, b], output: tile, params: [m, n, k] }
     }
 
-    fn task(
-        b: &mut ProgramBuilder,
-        (rank, queue, op, label): (Rank, Queue, Op, Label),
-        inputs: &[RegionId],
-        output: RegionId,
-        job: &Job<[u64; 3]>,
-    ) -> Result<TaskRef, Error> {
+    fn args(inputs: &[RegionId], output: RegionId, job: &Job<[u64; 3]>) -> GemmArgs {
         let [m, n, k] = job.params;
-        let args = GemmArgs {
+        GemmArgs {
             a: inputs[0],
             b: inputs[1],
             c: output,
@@ -68,8 +63,7 @@ impl Compute for Gemm {
             c_row: job.output.row,
             col: job.output.col,
             k,
-        };
-        b.task(rank, queue, op, label, &args)
+        }
     }
 
     fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor {

@@ -7,13 +7,14 @@ use crate::context::Context;
 use crate::expect::Results;
 use crate::value::any_bits;
 use mk_compute::CopyRectArgs;
-use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
+use mk_core::{DType, RegionId, Tensor};
 
 /// The same bytes in another place of the rank, whatever they mean.
 pub(crate) struct LocalCopy;
 
 impl Compute for LocalCopy {
     type Params = ();
+    type Args = CopyRectArgs;
     const HANDLER: &'static str = "copy";
 
     fn types(c: &mut Context) -> (Vec<DType>, DType) {
@@ -31,18 +32,11 @@ impl Compute for LocalCopy {
         job
     }
 
-    fn task(
-        b: &mut ProgramBuilder,
-        (rank, queue, op, label): (Rank, Queue, Op, Label),
-        inputs: &[RegionId],
-        output: RegionId,
-        job: &Job<()>,
-    ) -> Result<TaskRef, Error> {
+    fn args(inputs: &[RegionId], output: RegionId, job: &Job<()>) -> CopyRectArgs {
         let ((src_row, src_col), (dst_row, dst_col)) = (at(job.inputs[0]), at(job.output));
         let (rows, cols) = sides(job.output);
         let (src, dst) = (inputs[0], output);
-        let args = CopyRectArgs { src, dst, rows, cols, src_row, src_col, dst_row, dst_col };
-        b.task(rank, queue, op, label, &args)
+        CopyRectArgs { src, dst, rows, cols, src_row, src_col, dst_row, dst_col }
     }
 
     fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor {
@@ -51,13 +45,5 @@ impl Compute for LocalCopy {
 
     fn want(_: Config, (): (), inputs: &[Tensor], _: DType) -> Results {
         Results::Bytes(inputs[0].clone())
-    }
-
-    fn walk(job: &Job<()>, types: &(Vec<DType>, DType)) -> Walk {
-        elementwise::walk(job, types)
-    }
-
-    fn in_place(_: &(Vec<DType>, DType)) -> bool {
-        true
     }
 }

@@ -7,13 +7,14 @@ use crate::context::Context;
 use crate::expect::Results;
 use crate::value::{draw, values};
 use mk_compute::ScaleArgs;
-use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
+use mk_core::{DType, RegionId, Tensor};
 
 /// `x * factor`, in f32, rounded once.
 pub(crate) struct Scale;
 
 impl Compute for Scale {
     type Params = f32;
+    type Args = ScaleArgs;
     const HANDLER: &'static str = "scale";
 
     fn types(c: &mut Context) -> (Vec<DType>, DType) {
@@ -29,18 +30,11 @@ impl Compute for Scale {
         elementwise::job(c, types, boards, factor)
     }
 
-    fn task(
-        b: &mut ProgramBuilder,
-        (rank, queue, op, label): (Rank, Queue, Op, Label),
-        inputs: &[RegionId],
-        output: RegionId,
-        job: &Job<f32>,
-    ) -> Result<TaskRef, Error> {
+    fn args(inputs: &[RegionId], output: RegionId, job: &Job<f32>) -> ScaleArgs {
         let ((src_row, src_col), (dst_row, dst_col)) = (at(job.inputs[0]), at(job.output));
         let (rows, cols) = sides(job.output);
         let (src, dst, factor) = (inputs[0], output, job.params);
-        let args = ScaleArgs { src, dst, factor, rows, cols, src_row, src_col, dst_row, dst_col };
-        b.task(rank, queue, op, label, &args)
+        ScaleArgs { src, dst, factor, rows, cols, src_row, src_col, dst_row, dst_col }
     }
 
     fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor {
@@ -50,13 +44,5 @@ impl Compute for Scale {
     fn want(config: Config, factor: f32, inputs: &[Tensor], output: DType) -> Results {
         let products = values(&inputs[0]).into_iter().map(|x| x * f64::from(factor));
         products.map(|x| elementwise::want(config, output, x, 0.0)).collect()
-    }
-
-    fn walk(job: &Job<f32>, types: &(Vec<DType>, DType)) -> Walk {
-        elementwise::walk(job, types)
-    }
-
-    fn in_place(_: &(Vec<DType>, DType)) -> bool {
-        true
     }
 }

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::expect::Results;
 use crate::value::{draw, values};
 use mk_compute::SwigluArgs;
-use mk_core::{DType, Error, Label, Op, ProgramBuilder, Queue, Rank, RegionId, TaskRef, Tensor, Walk};
+use mk_core::{DType, RegionId, Tensor};
 
 /// The exponential, a sum, a quotient and a product in f32: a few units in its last place.
 const RELATIVE: f64 = 8.0 / (1 << 24) as f64;
@@ -17,6 +17,7 @@ pub(crate) struct Swiglu;
 
 impl Compute for Swiglu {
     type Params = ();
+    type Args = SwigluArgs;
     const HANDLER: &'static str = "swiglu";
 
     fn types(c: &mut Context) -> (Vec<DType>, DType) {
@@ -28,18 +29,11 @@ impl Compute for Swiglu {
         elementwise::job(c, types, boards, ())
     }
 
-    fn task(
-        b: &mut ProgramBuilder,
-        (rank, queue, op, label): (Rank, Queue, Op, Label),
-        inputs: &[RegionId],
-        output: RegionId,
-        job: &Job<()>,
-    ) -> Result<TaskRef, Error> {
+    fn args(inputs: &[RegionId], output: RegionId, job: &Job<()>) -> SwigluArgs {
         let ((src_row, src_col), (dst_row, dst_col)) = (at(job.inputs[0]), at(job.output));
         let (rows, cols) = sides(job.output);
         let (gate, up, dst) = (inputs[0], inputs[1], output);
-        let args = SwigluArgs { gate, up, dst, rows, cols, src_row, src_col, dst_row, dst_col };
-        b.task(rank, queue, op, label, &args)
+        SwigluArgs { gate, up, dst, rows, cols, src_row, src_col, dst_row, dst_col }
     }
 
     fn draw(c: &mut Context, dtype: DType, size: [u64; 2]) -> Tensor {
@@ -51,13 +45,5 @@ impl Compute for Swiglu {
         let pairs = values(&inputs[0]).into_iter().zip(values(&inputs[1]));
         let gated = pairs.map(|(gate, up)| gate / (1.0 + (-gate).exp()) * up);
         gated.map(|x| elementwise::want(config, output, x, RELATIVE)).collect()
-    }
-
-    fn walk(job: &Job<()>, types: &(Vec<DType>, DType)) -> Walk {
-        elementwise::walk(job, types)
-    }
-
-    fn in_place(_: &(Vec<DType>, DType)) -> bool {
-        true
     }
 }
