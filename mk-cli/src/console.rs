@@ -12,6 +12,11 @@ use std::time::Duration;
 /// Version of the JSON objects: raised when a field changes its meaning.
 const SCHEMA: u32 = 1;
 
+/// A number of things: `1 rank`, `4 ranks`.
+pub(crate) fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// The two streams of a command. A reader that has gone away (`| head`) is not an error; a full disk is.
 pub(crate) struct Console<'a> {
     json: bool,
@@ -198,6 +203,11 @@ impl Drop for Step {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([count(0, "rank"), count(1, "rank")], ["0 ranks", "1 rank"]);
+    }
 
     #[test]
     fn what_acts_on_a_terminal_is_shown_escaped() {

@@ -32,7 +32,7 @@ pub(crate) fn available() -> u64 {
 }
 
 /// The first number after `name` in a file of lines.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 

@@ -27,6 +27,6 @@ pub(crate) use read::{MAX_BYTES, MAX_FILE_BYTES, read};
 pub(crate) use shown::{RankList, Shown};
 pub(crate) use summary::Summary;
 pub(crate) use svg::{BUDGET as SVG_BUDGET, svg};
-pub(crate) use text::{count, percent, us};
+pub(crate) use text::{percent, us};
 pub(crate) use trace::Trace;
 pub(crate) use view::View;

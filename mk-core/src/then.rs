@@ -89,8 +89,17 @@ struct Joint<'a> {
 
 impl<'a> Joint<'a> {
     fn new(first: &'a Program, next: &'a Program, registry: &'a Registry) -> Result<Joint<'a>, Error> {
-        let mut program = Program { streams: Vec::new(), tasks: Vec::new(), ..first.clone() };
-        program.name = format!("{}, then {}", first.name, next.name);
+        let mut program = Program {
+            name: format!("{}, then {}", first.name, next.name),
+            ranks: first.ranks,
+            lanes: first.lanes.clone(),
+            regions: first.regions.clone(),
+            signals: first.signals.clone(),
+            handlers: first.handlers.clone(),
+            labels: first.labels.clone(),
+            streams: Vec::new(),
+            tasks: Vec::new(),
+        };
         for (have, need) in program.lanes.iter_mut().zip(&next.lanes) {
             *have = (*have).max(*need);
         }

@@ -82,14 +82,13 @@ struct BenchResult<'a> {
 }
 
 fn run(bench: &Bench, options: &BenchOptions, console: &mut Console<'_>) -> Result<(), Failure> {
+    let mut record = Record::new(bench.name, Vec::new());
     if let Some(folder) = &options.out {
-        files(folder, &Record::new(bench.name, Vec::new()))
-            .iter()
-            .try_for_each(|f| target::check(f).map(drop))?;
+        files(folder, &record).iter().try_for_each(|f| target::check(f).map(drop))?;
     }
     let mut measurement = Measurement { options, console: &mut *console, cases: Vec::new() };
     (bench.measure)(&mut measurement)?;
-    let record = Record::new(bench.name, measurement.cases);
+    record.cases = measurement.cases;
     let written = match &options.out {
         Some(folder) => Some(write(bench, &record, folder, console)?),
         None => None,

@@ -39,7 +39,9 @@ pub(crate) fn ag_gemm(args: &PlanAgGemm, console: &mut Console<'_>) -> Result<()
     let product = Product::new(&args.problem, &args.world, &Files::default())?;
     let (choice, program) = {
         let _step = console.step("planning");
-        (product.choose()?, product.plan()?)
+        let choice = product.choose()?;
+        let program = product.plan_chosen(&choice)?;
+        (choice, program)
     };
     let planned = Planned::of(&product, &choice, &program)?;
     console.say("planned", planned.text());

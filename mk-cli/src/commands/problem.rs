@@ -1,6 +1,7 @@
 //! From options and files to an operator and its plan.
 
 use crate::args::{DataArgs, Problem, WorldArgs};
+use crate::console::count;
 use crate::error::Failure;
 use crate::memory::{self, human};
 use crate::setup;
@@ -93,7 +94,12 @@ impl Product {
         Ok(choice)
     }
 
-    /// Plans it.
+    /// Plans it as was decided.
+    pub(crate) fn plan_chosen(&self, choice: &Choice) -> Result<Program, Failure> {
+        self.operator.plan_chosen(choice, &self.registry).map_err(explain)
+    }
+
+    /// Decides and plans.
     pub(crate) fn plan(&self) -> Result<Program, Failure> {
         self.operator.plan(&self.registry).map_err(explain)
     }
@@ -296,16 +302,15 @@ impl Planned {
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let s = |n: usize| if n == 1 { "" } else { "s" };
         let Planned { operator, ranks, nodes, settings, tasks, lanes, memory, moved_bytes, .. } = self;
         let bytes = memory.heap + memory.bound + memory.staging + memory.signals + memory.tasks;
         format!(
-            "{operator} ({}) on {ranks} rank{} of {nodes} node{}: {tasks} task{}, {lanes} lane{} a rank, {} a rank, {} moved",
+            "{operator} ({}) on {} of {}: {}, {} a rank, {} a rank, {} moved",
             settings.plan,
-            s(*ranks as usize),
-            s(*nodes),
-            s(*tasks),
-            s(usize::from(*lanes)),
+            count(u64::from(*ranks), "rank"),
+            count(*nodes as u64, "node"),
+            count(*tasks as u64, "task"),
+            count(u64::from(*lanes), "lane"),
             human(bytes.into()),
             human((*moved_bytes).into()),
         )

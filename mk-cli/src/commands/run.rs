@@ -54,7 +54,9 @@ pub(crate) fn ag_gemm(args: &RunAgGemm, console: &mut Console<'_>) -> Result<(),
     let rounded = files.round(product.dtype)?;
     let (choice, program) = {
         let _step = console.step("planning");
-        (product.choose()?, product.plan()?)
+        let choice = product.choose()?;
+        let program = product.plan_chosen(&choice)?;
+        (choice, program)
     };
     let planned = Planned::of(&product, &choice, &program)?;
     console.say("planned", planned.text());

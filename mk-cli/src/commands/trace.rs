@@ -1,7 +1,7 @@
 //! `mk trace`: what a run did when, in numbers and as a picture.
 
 use crate::args::TraceArgs;
-use crate::console::Console;
+use crate::console::{Console, count};
 use crate::error::{Exit, Failure, internal};
 use crate::timeline::{self, Shown, Summary, Trace, View};
 use crate::{input, memory, target};
@@ -151,7 +151,7 @@ fn say(trace: &Trace, summary: &Summary, console: &mut Console<'_>) {
     if !title.is_empty() {
         console.say("program", title);
     }
-    let (size, waits) = (summary.size_text(), timeline::count(summary.waits, "wait"));
+    let (size, waits) = (summary.size_text(), count(summary.waits, "wait"));
     console.say("run", format!("{}; {size}, {waits}", timeline::us(summary.run_us)));
     let all = &summary.all;
     let share = timeline::percent(all.exposed);

@@ -15,8 +15,9 @@
 //! Lanes of a rank are those with a compute stream in the trace. A rank without one has only comm alone and idle.
 
 use super::spans::Spans;
-use super::text::{count, percent};
+use super::text::percent;
 use super::trace::{PS_PER_US, Slice, Trace};
+use crate::console::count;
 use serde::Serialize;
 
 /// How the compute lanes of a rank, or of all, spend a run on average. The four parts make the whole run.

@@ -47,11 +47,6 @@ pub(crate) fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }
 
-/// A number of things: `1 rank`, `4 ranks`.
-pub(crate) fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
 /// Numbers as ranges: `0-3, 8`.
 pub(crate) fn ranges(sorted: &[u16]) -> String {
     let runs = sorted.chunk_by(|a, b| u32::from(*a) + 1 == u32::from(*b));
@@ -78,7 +73,6 @@ mod tests {
     fn numbers_are_short() {
         assert_eq!([us(0.0), us(9.994), us(38.157)], ["0.00 us", "9.99 us", "38.2 us"]);
         assert_eq!(percent(0.1325), "13.2 %");
-        assert_eq!([count(0, "rank"), count(1, "rank")], ["0 ranks", "1 rank"]);
         assert_eq!(ranges(&[0, 1, 2, 3, 8, 10, 11]), "0-3, 8, 10-11");
     }
 }

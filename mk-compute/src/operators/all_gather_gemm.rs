@@ -228,8 +228,20 @@ impl AllGatherGemm {
     /// that is not registered; memory, signals or tasks beyond [`Limits`].
     pub fn plan(&self, registry: &Registry) -> Result<Program, Error> {
         let layout = self.layout(registry)?;
-        let settings = choose::choose(self, &layout, registry)?.settings;
-        plan::Planner::new(self, &layout, &settings, registry)?.plan()
+        let choice = choose::choose(self, &layout, registry)?;
+        self.program(&layout, &choice, registry)
+    }
+
+    /// Plans the program as an earlier [`choose`](AllGatherGemm::choose) of this operator in this world decided.
+    ///
+    /// # Errors
+    /// As [`plan`](AllGatherGemm::plan).
+    pub fn plan_chosen(&self, choice: &Choice, registry: &Registry) -> Result<Program, Error> {
+        self.program(&self.layout(registry)?, choice, registry)
+    }
+
+    fn program(&self, layout: &Layout, choice: &Choice, registry: &Registry) -> Result<Program, Error> {
+        plan::Planner::new(self, layout, &choice.settings, registry)?.plan()
     }
 
     fn layout(&self, registry: &Registry) -> Result<Layout, Error> {

@@ -1,5 +1,6 @@
 //! The most memory that this process has had, as Linux counts it.
 
+use crate::memory::field;
 use std::fs;
 
 /// Begins to count anew; whether it can be counted at all.
@@ -10,10 +11,8 @@ pub(super) fn restart() -> bool {
 
 /// The high-water mark of resident memory since then, in GiB.
 pub(super) fn gib() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / f64::from(1 << 20))
+    let kib = field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")?;
+    Some(kib as f64 / f64::from(1 << 20))
 }
 
 #[cfg(all(test, target_os = "linux"))]

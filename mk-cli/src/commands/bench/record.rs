@@ -1,5 +1,6 @@
 //! What a benchmark writes down: everything that is needed to measure it again.
 
+use crate::console::count;
 use crate::error::Failure;
 use crate::input;
 use serde::{Deserialize, Serialize};
@@ -174,7 +175,7 @@ impl Record {
         let Record { hardware: Hardware { cpu, cores }, date, dirty, .. } = self;
         let plus = if *dirty { " and changes" } else { "" };
         let profile = self.versions.get("profile").map_or("unknown", String::as_str);
-        let cores = if *cores == 1 { "1 core".into() } else { format!("{cores} cores") };
+        let cores = count(*cores as u64, "core");
         format!("{cpu}, {cores} · {date} · commit {}{plus} · {profile} build", self.short_commit())
     }
 }

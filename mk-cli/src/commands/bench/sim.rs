@@ -4,6 +4,7 @@ use super::plot::{Panel, Point};
 use super::record::{Case, Record, median};
 use super::{Bench, Measurement, peak};
 use crate::commands::problem::{Files, Product, gather, shards};
+use crate::console::count;
 use crate::error::{Exit, Failure, internal};
 use crate::{check, setup};
 use mk_core::{Bindings, Session as _};
@@ -148,8 +149,7 @@ impl Size {
 
     fn name(&self, what: &str, times: &Times) -> String {
         let Size { ranks, nodes, .. } = self;
-        let nodes = if *nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") };
-        format!("{what}, {} tasks on {ranks} ranks of {nodes}", times.tasks)
+        format!("{what}, {} tasks on {ranks} ranks of {}", times.tasks, count(*nodes, "node"))
     }
 
     fn params(&self, step: &str, times: &Times) -> Value {

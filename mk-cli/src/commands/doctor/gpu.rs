@@ -5,6 +5,7 @@ use super::library::{Gpus, Library, Outcome};
 use super::machine::Machine;
 use super::probe;
 use super::search::{self, Found};
+use crate::console::count;
 use mk_kernel::driver::{CudaVersion, Driver};
 use mk_kernel::{Compiler, NVRTC_VARIABLE};
 use std::path::Path;
@@ -30,9 +31,9 @@ fn devices(machine: &Machine) -> Check {
         ["nvidiactl", "nvidia-uvm"].into_iter().filter(|n| !names.iter().any(|have| have == n)).collect();
     match (gpus, lacking.as_slice()) {
         (0, _) => check.missing("no GPU", NEEDS_DRIVER),
-        (n, []) => check.ok(format!("{n} {}", if n == 1 { "GPU" } else { "GPUs" })),
+        (n, []) => check.ok(count(n as u64, "GPU")),
         (n, lacking) => check.missing(
-            format!("{n} GPUs, but no {}", lacking.join(", no ")),
+            format!("{}, but no {}", count(n as u64, "GPU"), lacking.join(", no ")),
             "run nvidia-modprobe -u -c 0; in a container, pass these devices in",
         ),
     }

@@ -2,6 +2,7 @@
 
 use super::check::{Check, Group};
 use super::machine::Machine;
+use crate::console::count;
 use mk_core::World;
 
 /// Launchers, and how their variables begin; torchrun's have no common beginning.
@@ -36,8 +37,7 @@ fn launchers(get: &dyn Fn(&str) -> Option<String>) -> Vec<&'static str> {
 
 fn describe(world: &World) -> String {
     let rank = world.rank.map_or("all ranks".into(), |r| format!("rank {}", r.0));
-    let nodes = world.topology.nodes().len();
-    format!("{rank} of {}, on {nodes} {}", world.size(), if nodes == 1 { "node" } else { "nodes" })
+    format!("{rank} of {}, on {}", world.size(), count(world.topology.nodes().len() as u64, "node"))
 }
 
 #[cfg(test)]
