@@ -171,7 +171,7 @@ device_struct! {
         /// By lane * STREAMS + STREAM_*: tasks of the lane alone.
         pub streams: ConstPtr<StreamRange>,
         /// By STREAM_*: tasks that the rank's lanes claim one by one, after their own.
-        pub queues: [StreamRange; 2],
+        pub queues: [StreamRange; STREAMS],
         /// By STREAM_*: the next task of a queue to be claimed; grows by the queue's length and the rank's lanes in every epoch.
         pub tickets: MutPtr<u64>,
         /// By region.
@@ -224,6 +224,12 @@ device_struct! {
         pub params: [Params; LAUNCH_RANKS],
     }
 }
+
+/// Epochs that a program counts by: its own, and those of shared signals.
+pub const CLOCKS: usize = Limits::SHARED_SIGNALS as usize + 1;
+
+/// Streams of a lane.
+pub const STREAMS: usize = 2;
 
 /// Ranks that one launch can run, each on its own blocks of one GPU. Eight of them fit into 4 KB of parameters.
 pub const LAUNCH_RANKS: usize = 8;

@@ -1,4 +1,4 @@
-//! NVRTC, CUDA's compiler as a library: the only file of this crate with `unsafe` in it.
+//! NVRTC, CUDA's compiler as a library. All that is `unsafe` about it is here.
 //!
 //! Bound here and not through cudarc, which cannot be told which file to load, and panics where a function is missing.
 #![allow(unsafe_code, reason = "a C library can be called in no other way")]

@@ -247,10 +247,8 @@ impl Report {
 /// none.
 fn barrier(op: &[&str], statement: &str) -> Option<[u32; 2]> {
     let op = if op.first() == Some(&"cta") { &op[1..] } else { op };
-    let operands: Vec<&str> = statement.rsplit_once(char::is_whitespace).map_or(vec![], |_| {
-        let behind = statement.find("bar").and_then(|at| statement[at..].split_once(char::is_whitespace));
-        behind.map_or(vec![], |(_, rest)| rest.split(',').map(str::trim).collect())
-    });
+    let behind = statement.find("bar").and_then(|at| statement[at..].split_once(char::is_whitespace));
+    let operands: Vec<&str> = behind.map_or(vec![], |(_, rest)| rest.split(',').map(str::trim).collect());
     let numbers = match (op.first(), operands.as_slice()) {
         (Some(&("sync" | "arrive")), [id, threads]) => [id, threads],
         (Some(&"red"), [_, id, threads, _]) => [id, threads],

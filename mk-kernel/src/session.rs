@@ -130,14 +130,15 @@ impl Gpu {
 
     /// The place of a program among those that are loaded.
     fn find(&mut self, verified: &Verified) -> Result<usize, RunError> {
-        let known = self.loaded.iter().position(|l| std::ptr::eq(l.program(), verified.program()));
-        match known {
-            Some(at) => Ok(at),
-            None => {
-                self.load(verified)?;
-                Ok(self.loaded.len() - 1)
-            }
+        if let Some(at) = self.known(verified) {
+            return Ok(at);
         }
+        self.load(verified)?;
+        Ok(self.loaded.len() - 1)
+    }
+
+    fn known(&self, verified: &Verified) -> Option<usize> {
+        self.loaded.iter().position(|l| std::ptr::eq(l.program(), verified.program()))
     }
 
     fn check(&self, verified: &Verified) -> Result<(), RunError> {
@@ -184,7 +185,7 @@ impl Session for Gpu {
     }
 
     fn load(&mut self, verified: &Verified) -> Result<(), RunError> {
-        if self.loaded.iter().any(|l| std::ptr::eq(l.program(), verified.program())) {
+        if self.known(verified).is_some() {
             return Ok(());
         }
         self.check(verified)?;

@@ -76,7 +76,7 @@ fn constants(t: &mut String) {
         ("ARG_BYTES", Limits::ARG_BYTES as u64, "bytes of a task's arguments"),
         ("MAX_DEPTH", u64::from(Limits::DEPTH), "rotating copies of a region"),
         ("MAX_LAG", u64::from(Limits::LAG), "epochs that a credit may lie back"),
-        ("CLOCKS", Limits::SHARED_SIGNALS + 1, "epochs that a program counts by"),
+        ("CLOCKS", abi::CLOCKS as u64, "epochs that a program counts by"),
         ("LAUNCH_RANKS", abi::LAUNCH_RANKS as u64, "ranks of one launch"),
     ];
     t.push_str("\n// ---- limits ----\n");
@@ -114,7 +114,7 @@ fn constants(t: &mut String) {
     }
     constant(t, "STREAM_COMPUTE", Stream::Compute as u64, "load, math and store warps");
     constant(t, "STREAM_COMM", Stream::Comm as u64, "the comm warp");
-    constant(t, "STREAMS", 2, "streams of a lane");
+    constant(t, "STREAMS", abi::STREAMS as u64, "streams of a lane");
 }
 
 fn constant(t: &mut String, name: &str, value: u64, what: &str) {

@@ -2,15 +2,15 @@
 
 use super::refused;
 use super::tables::{Tables, copy_bytes, first_blocks, pitch_bytes};
-use crate::abi::{Bounds, FaultReason, Geometry, Launch, Params, RegionInfo, Role, TensorMap};
+use crate::abi::{
+    Bounds, CLOCKS, FaultReason, Geometry, Launch, Params, RegionInfo, Role, STREAMS, TensorMap,
+};
 use crate::driver::{
     self, Context, DeviceMemory, Kernel, Matrix, Memory as _, Plain, Stream, bytes_of, encode,
 };
 use crate::layout::{ConstPtr, MutPtr};
 use mk_core::{Bindings, Fault, Io, Program, Rank, Reason, Region, RunError, Tensor, Verified};
 
-/// Epochs that a program counts by: its own, and those of shared signals.
-const CLOCKS: usize = 8;
 /// Rows of the boxes that tensor maps are made for: MAP_ROWS64, MAP_ROWS128, MAP_STORE.
 const BOX_ROWS: [u32; 3] = [64, 128, 16];
 /// Bytes of a fault record.
@@ -89,7 +89,7 @@ impl Loaded {
                 tasks: ConstPtr::new(up.table(&tables.tasks)?),
                 streams: ConstPtr::new(up.table(&tables.streams)?),
                 queues: tables.queues,
-                tickets: MutPtr::new(up.table(&[0u64; 2])?),
+                tickets: MutPtr::new(up.table(&[0u64; STREAMS])?),
                 regions: ConstPtr::new(up.table(&tables.regions)?),
                 bases,
                 signals,
@@ -196,7 +196,7 @@ impl Loaded {
 
     /// The fault of this run, of the rank that saw it.
     fn fault(&self, stream: &Stream) -> Result<Option<Fault>> {
-        let mut peers = None;
+        let mut told = false;
         for of in &self.ranks {
             let mut bytes = [0u8; FAULT_BYTES as usize];
             stream.download(&of.fault, 0, &mut bytes)?;
@@ -214,11 +214,11 @@ impl Loaded {
                         [long(8), long(10), long(12)],
                     )));
                 }
-                _ => peers = Some(()),
+                _ => told = true,
             }
         }
         // Somebody raised the abort words and wrote no record.
-        Ok(peers.map(|()| {
+        Ok(told.then(|| {
             self.explain(Rank(0), [FaultReason::Host as u32, 0, 0, u32::MAX, 0], [0, 0, self.epoch])
         }))
     }
@@ -244,20 +244,21 @@ impl Loaded {
                 None => break,
             }
         }
-        let timeout = reason == FaultReason::Signal as u32;
+        let reason = FaultReason::from_code(reason);
+        let timeout = reason == Some(FaultReason::Signal);
         let signal = if timeout { program.word_name(rank, word) } else { String::new() };
         let us = self.bounds.run_clocks / super::CLOCKS_PER_US;
         let what = match reason {
-            r if r == FaultReason::Signal as u32 => Reason::Timeout(us),
-            r if r == FaultReason::Barrier as u32 => Reason::Kernel("a barrier between roles was not reached".into()),
-            r if r == FaultReason::Opcode as u32 => Reason::Kernel(format!("it has no handler with opcode {word}")),
-            r if r == FaultReason::Unreachable as u32 => {
+            Some(FaultReason::Signal) => Reason::Timeout(us),
+            Some(FaultReason::Barrier) => Reason::Kernel("a barrier between roles was not reached".into()),
+            Some(FaultReason::Opcode) => Reason::Kernel(format!("it has no handler with opcode {word}")),
+            Some(FaultReason::Unreachable) => {
                 Reason::Kernel("a region or the signals of a rank are out of reach".into())
             }
-            r if r == FaultReason::Alignment as u32 => {
+            Some(FaultReason::Alignment) => {
                 Reason::Kernel("a rectangle does not consist of 16-byte rows: on a GPU, rows and their starts are multiples of 16 bytes".into())
             }
-            r if r == FaultReason::Arguments as u32 => Reason::Kernel("its arguments are too large for a GPU".into()),
+            Some(FaultReason::Arguments) => Reason::Kernel("its arguments are too large for a GPU".into()),
             _ => Reason::Kernel("it was told to leave".into()),
         };
         Fault { rank, task: name, signal, expected, seen, epoch, reason: what }

@@ -1,10 +1,8 @@
 //! What the kernel reads of a program: records, streams and regions of one rank, as tables.
 
-use crate::abi::{RegionInfo, StreamRange};
-use mk_core::{OpId, Program, Queue, Rank, Region, Stream, Task, Verified};
+use crate::abi::{RegionInfo, STREAMS, StreamRange};
+use mk_core::{OpId, Program, Queue, Rank, Region, Task, Verified};
 
-/// Streams of a lane.
-const STREAMS: usize = 2;
 /// Rows begin at multiples of this: what TMA and bulk copies want.
 const ROW_BYTES: u64 = 16;
 
@@ -25,7 +23,7 @@ impl Tables {
         let mut queues = [StreamRange::default(); STREAMS];
         for s in program.streams.iter().filter(|s| s.rank == rank) {
             let range = StreamRange { first: tasks.len() as u32, count: s.len };
-            let stream = if s.stream == Stream::Compute { 0 } else { 1 };
+            let stream = s.stream as usize;
             match s.queue {
                 Queue::Lane(lane) => streams[usize::from(lane.0) * STREAMS + stream] = range,
                 Queue::Ticket => queues[stream] = range,
