@@ -20,7 +20,7 @@ pub enum Stream {
 pub enum Carrier {
     /// The frame, by GPU atomics on mapped memory.
     Frame,
-    /// The handler's transport, after the data that they follow; only `Set` words.
+    /// The handler's transport, after the data that they follow; no `Add` words.
     Transport,
 }
 
