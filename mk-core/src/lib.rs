@@ -67,7 +67,7 @@ pub use session::{Bindings, Fault, Reason, RunError, Session, Tensor};
 pub use signal::{Signal, SignalKind};
 pub use task::{Post, PostAt, Task, Wait, WaitAt};
 pub use topology::{NodeSpec, Topology, World};
-pub use transport::{Health, Link, LinkModel, Port, Transport};
+pub use transport::{Health, Heap, Link, LinkModel, Meeting, Port, Transport};
 pub use verify::{Finding, Proof, Verdict, Verified};
 
 /// What the macros of this crate need from others.

@@ -1,6 +1,8 @@
 //! Transports: who can move bytes and raise signals between which ranks.
 
-use crate::{Caps, CommOp, Error, HandlerRef, Hardware, Rank, Topology};
+use crate::{Caps, CommOp, Error, HandlerRef, Hardware, Rank, RunError, Topology};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// A place that traffic shares: a GPU's NVLink egress, a NIC's ingress.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +48,41 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Its comm handlers.
     fn handlers(&self) -> Vec<(CommOp, HandlerRef)>;
+
+    /// Makes memory on the ranks of this process that peers reach, and reaches theirs; all processes of the meeting call it.
+    /// `None`: this transport reaches no memory.
+    ///
+    /// # Errors
+    /// A step failed here or on another rank, or had not ended by the bound: the same verdict on all ranks.
+    fn connect(&self, _: &Meeting) -> Result<Option<Box<dyn Heap>>, RunError> {
+        Ok(None)
+    }
+}
+
+/// What the processes of a world come together for: memory of the same size on every rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// All ranks.
+    pub topology: Topology,
+    /// The ranks of this process, each with the ordinal of its GPU.
+    pub own: Vec<(Rank, u32)>,
+    /// Where processes meet: a folder that all of a node's reach and no stranger does. `None`: all ranks are this process's.
+    pub folder: Option<PathBuf>,
+    /// What the meeting is about; whoever comes with another key came to another meeting.
+    pub key: [u8; 32],
+    /// Bytes on each rank.
+    pub bytes: u64,
+    /// How long all of it may take.
+    pub bound: Duration,
+}
+
+/// Memory of the same size on every rank, all 0 at first. Dropped when nothing uses it any more.
+pub trait Heap: Send {
+    /// Where the memory of `rank` begins, as the GPUs of this process see it; `None` if it is out of reach.
+    fn address(&self, rank: Rank) -> Option<u64>;
+
+    /// A rank whose process has ended, as far as this one knows.
+    fn lost(&self) -> Option<Rank>;
 }
 
 /// How a live link is.
