@@ -4,7 +4,7 @@ use crate::codegen::Source;
 use crate::nvrtc::{Failure, Input, Nvrtc};
 use crate::report::{Report, diagnostic};
 use crate::search::{self, Candidates, NVRTC_VARIABLE};
-use crate::{Error, abi};
+use crate::{Error, abi, driver};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -24,6 +24,17 @@ pub struct Arch {
 impl Arch {
     /// Hopper, with its own instructions: wgmma, setmaxnreg.
     pub const SM_90A: Arch = Arch { capability: 90, suffix: Some('a') };
+
+    /// What a kernel of this crate needs of a GPU, compiled for this.
+    pub fn needs(self) -> driver::Requirements {
+        driver::Requirements {
+            arch: self.to_string(),
+            capability: [u32::from(self.capability) / 10, u32::from(self.capability) % 10],
+            // Machine code runs on later chips of its major version, but for the instructions of one very architecture.
+            later: self.suffix != Some('a'),
+            shared_bytes: abi::Geometry::SHARED_BYTES.into(),
+        }
+    }
 }
 
 impl fmt::Display for Arch {
@@ -134,7 +145,7 @@ impl Compiler {
         for file in candidates.files {
             match Nvrtc::load(&file) {
                 Ok(nvrtc) if by_name(&file) => {
-                    let file = search::mapped(&file).unwrap_or(file);
+                    let file = driver::loaded_file(&file).unwrap_or(file);
                     return Ok(Compiler { nvrtc, file });
                 }
                 Ok(nvrtc) => return Ok(Compiler { nvrtc, file }),

@@ -66,14 +66,6 @@ pub(crate) fn usual(root: &Path, var: Variables<'_>) -> Candidates {
     Candidates { files, looked: looked.map(Into::into).into() }
 }
 
-/// The file that the loader took for a name, where the system tells what is mapped into this process.
-pub(crate) fn mapped(name: &Path) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let name = name.to_str()?;
-    let ours = |path: &&Path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(name));
-    maps.lines().filter_map(|l| l.find('/').map(|at| Path::new(&l[at..]))).find(ours).map(Into::into)
-}
-
 fn in_folder(folder: &Path) -> Vec<PathBuf> {
     NAMES.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect()
 }

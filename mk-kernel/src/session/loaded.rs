@@ -306,7 +306,7 @@ fn maps(
             copy_bytes: info.copy_bytes,
         };
         for rows in BOX_ROWS {
-            maps.push(encode(context, &matrix, rows)?);
+            maps.push(encode(context, &matrix, rows)?.into());
         }
     }
     Ok(maps)

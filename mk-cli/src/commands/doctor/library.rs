@@ -6,7 +6,7 @@
 use crate::memory::human;
 use libloading::{Library as Loaded, Symbol};
 use mk_core::Explanation;
-use mk_kernel::driver::{self, CudaVersion, Device, Driver, Probe, Requirements};
+use mk_kernel::driver::{self, CudaVersion, Device, Driver, Probe};
 use mk_kernel::{Arch, Compiler};
 use serde::{Deserialize, Serialize};
 use std::ffi::{c_int, c_uint};
@@ -151,7 +151,7 @@ fn gpus(devices: Result<Vec<Device>, driver::Error>) -> Gpus {
     match devices {
         Err(e) => Gpus { list: Vec::new(), wrong: Some(wrong(e)) },
         Ok(devices) => {
-            let needed = Requirements::of(Arch::SM_90A);
+            let needed = Arch::SM_90A.needs();
             let refused = devices.iter().find_map(|d| d.check(&needed).err());
             Gpus { list: devices.iter().map(words).collect(), wrong: refused.map(wrong) }
         }

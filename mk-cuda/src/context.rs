@@ -1,10 +1,10 @@
 //! A GPU's primary context, and calls in it.
 
-use super::calls::Calls;
-use super::device::Device;
-use super::error::{Error, Failure, code};
-use super::found::Driver;
-use super::ledger::{Entry, Kind};
+use crate::calls::Calls;
+use crate::device::Device;
+use crate::error::{Error, Failure, code};
+use crate::found::Driver;
+use crate::ledger::{Entry, Kind};
 use cudarc::driver::sys;
 use std::fmt;
 use std::ptr;
@@ -23,7 +23,7 @@ struct Inner {
 }
 
 /// A handle of the driver's that every thread may use.
-pub(super) struct Shared<T>(pub(super) *mut T);
+pub(crate) struct Shared<T>(pub(crate) *mut T);
 
 // SAFETY: the functions of the driver may be called from any thread, with any handle; it takes its own locks.
 unsafe impl<T> Send for Shared<T> {}
@@ -37,7 +37,7 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    pub(super) fn retain(device: &Device) -> Result<Context, Error> {
+    pub(crate) fn retain(device: &Device) -> Result<Context, Error> {
         let mut handle = ptr::null_mut();
         // SAFETY: it points at a handle of ours; the device is one of the driver's.
         unsafe { device.driver().calls().cuDevicePrimaryCtxRetain(&raw mut handle, device.handle()) }
@@ -73,23 +73,23 @@ impl Context {
         self.call(|calls| unsafe { calls.cuCtxSynchronize() })
     }
 
-    pub(super) fn driver(&self) -> &Driver {
+    pub(crate) fn driver(&self) -> &Driver {
         self.inner.device.driver()
     }
 
-    pub(super) fn handle(&self) -> sys::CUcontext {
+    pub(crate) fn handle(&self) -> sys::CUcontext {
         self.inner.handle.0
     }
 
     /// Makes calls in this context. The calling thread's own context is current again afterwards.
-    pub(super) fn with<T>(&self, f: impl FnOnce(&Calls) -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&Calls) -> Result<T, Failure>) -> Result<T, Failure> {
         let (result, restored) = self.run(f);
         // A value that nobody gets closes itself.
         result.and_then(|value| restored.map(|()| value))
     }
 
     /// Releases a handle in this context, and tells the ledger.
-    pub(super) fn release(&self, entry: &Entry, f: impl FnOnce(&Calls) -> Result<(), Failure>) {
+    pub(crate) fn release(&self, entry: &Entry, f: impl FnOnce(&Calls) -> Result<(), Failure>) {
         let (released, restored) = self.run(f);
         entry.close(released);
         if let Err(failure) = restored {
@@ -127,12 +127,12 @@ impl Context {
     }
 
     /// The same, with a typed error.
-    pub(super) fn call<T>(&self, f: impl FnOnce(&Calls) -> Result<T, Failure>) -> Result<T, Error> {
+    pub(crate) fn call<T>(&self, f: impl FnOnce(&Calls) -> Result<T, Failure>) -> Result<T, Error> {
         self.with(f).map_err(|failure| self.device().refused(failure))
     }
 
     /// The same, for a call that takes this many bytes of memory.
-    pub(super) fn take<T>(
+    pub(crate) fn take<T>(
         &self,
         what: &'static str,
         bytes: u64,
@@ -142,13 +142,13 @@ impl Context {
     }
 
     /// A call that wanted memory of the GPU and failed.
-    pub(super) fn memory_refused(&self, what: &'static str, bytes: u64, failure: Failure) -> Error {
+    pub(crate) fn memory_refused(&self, what: &'static str, bytes: u64, failure: Failure) -> Error {
         let free = (failure.code == code::OUT_OF_MEMORY).then(|| self.memory().ok()).flatten();
         self.device().memory_refused(what, bytes, free.map(|(free, _)| free), failure)
     }
 
     /// Enters a new handle in the ledger.
-    pub(super) fn open(&self, kind: Kind) -> Entry {
+    pub(crate) fn open(&self, kind: Kind) -> Entry {
         self.driver().ledger().open(kind)
     }
 }

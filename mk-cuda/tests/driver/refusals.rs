@@ -2,7 +2,7 @@
 
 use super::fake::{run, run_with};
 use super::setup::{self, Parameter};
-use mk_kernel::driver::{
+use mk_cuda::{
     Allocation, Context, DeviceMemory, Driver, Error, HostMemory, Launch, Module, Stream, try_multicast,
 };
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
 //! Machine code in a GPU: its kernels, what they use, how many blocks of them can be resident, and their launch.
 
-use super::context::{Context, Shared};
-use super::cubin;
-use super::error::{Error, Failure, Limit, code};
-use super::ledger::{Entry, Kind};
-use super::stream::Stream;
+use crate::context::{Context, Shared};
+use crate::cubin;
+use crate::error::{Error, Failure, Limit, code};
+use crate::ledger::{Entry, Kind};
+use crate::stream::Stream;
 use cudarc::driver::sys;
 use serde::Serialize;
 use std::ffi::{CString, c_int, c_void};

@@ -1,10 +1,8 @@
 //! A GPU: what it is, and whether a kernel can run on it.
 
-use super::context::Context;
-use super::error::{Error, Failure, code};
-use super::found::Driver;
-use crate::abi::Geometry;
-use crate::compile::Arch;
+use crate::context::Context;
+use crate::error::{Error, Failure, code};
+use crate::found::Driver;
 use cudarc::driver::sys;
 use serde::Serialize;
 use std::ffi::{CStr, c_int};
@@ -43,18 +41,33 @@ pub struct Facts {
 }
 
 /// What a kernel needs of a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirements {
-    /// What it is compiled for.
-    pub arch: Arch,
+    /// What it is compiled for, by the compiler's name: `sm_90a`.
+    pub arch: String,
+    /// The same as a compute capability, major and minor.
+    pub capability: [u32; 2],
+    /// Whether later GPUs of the same major version run it, too.
+    pub later: bool,
     /// Static and dynamic shared memory of a block, in bytes.
     pub shared_bytes: u64,
 }
 
 impl Requirements {
-    /// Those of a kernel of this crate, compiled for `arch`.
-    pub fn of(arch: Arch) -> Requirements {
-        Requirements { arch, shared_bytes: Geometry::SHARED_BYTES.into() }
+    /// Whether its machine code runs on a GPU of this capability.
+    fn run_on(&self, found: [u32; 2]) -> bool {
+        let [major, minor] = self.capability;
+        if self.later { found[0] == major && found[1] >= minor } else { found == self.capability }
+    }
+
+    /// The capability, in words.
+    fn capability(&self) -> String {
+        let ([major, minor], arch) = (self.capability, &self.arch);
+        if self.later {
+            format!("{major}.{minor} or later {major}.x ({arch})")
+        } else {
+            format!("{major}.{minor} ({arch})")
+        }
     }
 }
 
@@ -83,7 +96,7 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    pub(super) fn open(driver: &Driver, ordinal: c_int) -> Result<Device, Error> {
+    pub(crate) fn open(driver: &Driver, ordinal: c_int) -> Result<Device, Error> {
         let read = || {
             let mut handle = 0;
             // SAFETY: it points at a handle of ours.
@@ -110,12 +123,12 @@ impl Device {
     /// [`Error::Capability`], [`Error::Lacks`].
     pub fn check(&self, needed: &Requirements) -> Result<(), Error> {
         let facts = self.facts();
-        if !runs(needed.arch, facts.capability) {
+        if !needed.run_on(facts.capability) {
             let [major, minor] = facts.capability;
             return Err(Error::Capability {
                 device: self.to_string(),
                 found: format!("{major}.{minor}"),
-                needed: needed_capability(needed.arch),
+                needed: needed.capability(),
             });
         }
         if facts.shared_bytes < needed.shared_bytes {
@@ -145,12 +158,12 @@ impl Device {
         Context::retain(self)
     }
 
-    pub(super) fn handle(&self) -> sys::CUdevice {
+    pub(crate) fn handle(&self) -> sys::CUdevice {
         self.inner.handle
     }
 
     /// A call on this GPU that failed.
-    pub(super) fn refused(&self, failure: Failure) -> Error {
+    pub(crate) fn refused(&self, failure: Failure) -> Error {
         let device = self.to_string();
         if failure.is_sticky() {
             return Error::ContextLost { device, failure };
@@ -159,7 +172,7 @@ impl Device {
     }
 
     /// The same, of a call that wanted memory.
-    pub(super) fn memory_refused(
+    pub(crate) fn memory_refused(
         &self,
         what: &'static str,
         asked_bytes: u64,
@@ -170,26 +183,6 @@ impl Device {
             return self.refused(failure);
         }
         Error::OutOfMemory { device: self.to_string(), what, asked_bytes, free_bytes, failure }
-    }
-}
-
-/// Whether machine code for `arch` runs on a GPU of this capability.
-fn runs(arch: Arch, found: [u32; 2]) -> bool {
-    let needed = [u32::from(arch.capability) / 10, u32::from(arch.capability) % 10];
-    match arch.suffix {
-        // The instructions of this very architecture.
-        Some('a') => found == needed,
-        // Machine code runs on later chips of its major version only.
-        _ => found[0] == needed[0] && found[1] >= needed[1],
-    }
-}
-
-fn needed_capability(arch: Arch) -> String {
-    let (major, minor) = (arch.capability / 10, arch.capability % 10);
-    if arch.suffix == Some('a') {
-        format!("{major}.{minor} ({arch})")
-    } else {
-        format!("{major}.{minor} or later {major}.x ({arch})")
     }
 }
 
@@ -249,11 +242,15 @@ mod tests {
 
     #[test]
     fn machine_code_runs_where_nvidia_says_that_it_does() {
-        let runs = |arch: &str, found| runs(arch.parse().unwrap(), found);
-        assert!(runs("sm_90a", [9, 0]));
-        assert!(!runs("sm_90a", [10, 0]) && !runs("sm_90a", [8, 9]) && !runs("sm_100a", [10, 3]));
-        assert!(runs("sm_80", [8, 9]) && !runs("sm_89", [8, 6]) && !runs("sm_80", [9, 0]));
-        assert!(runs("sm_100f", [10, 3]) && !runs("sm_100f", [12, 0]));
+        let runs = |capability, later, found| {
+            Requirements { arch: String::new(), capability, later, shared_bytes: 0 }.run_on(found)
+        };
+        assert!(runs([9, 0], false, [9, 0]));
+        assert!(
+            !runs([9, 0], false, [10, 0]) && !runs([9, 0], false, [8, 9]) && !runs([10, 0], false, [10, 3])
+        );
+        assert!(runs([8, 0], true, [8, 9]) && !runs([8, 9], true, [8, 6]) && !runs([8, 0], true, [9, 0]));
+        assert!(runs([10, 0], true, [10, 3]) && !runs([10, 0], true, [12, 0]));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Streams and events: the order of work on a GPU.
 
-use super::context::{Context, Shared};
-use super::error::{Error, Failure, code};
-use super::ledger::{Entry, Kind};
-use super::memory::{HostMemory, Memory, host_size};
+use crate::context::{Context, Shared};
+use crate::error::{Error, Failure, code};
+use crate::ledger::{Entry, Kind};
+use crate::memory::{HostMemory, Memory, host_size};
 use cudarc::driver::sys;
 use std::fmt;
 use std::ptr;
@@ -215,7 +215,7 @@ impl Stream {
         })
     }
 
-    pub(super) fn handle(&self) -> sys::CUstream {
+    pub(crate) fn handle(&self) -> sys::CUstream {
         self.handle.0
     }
 }

@@ -1,9 +1,9 @@
 //! One GPU at another one's memory.
 
-use super::context::Context;
-use super::device::Device;
-use super::error::{Error, Failure, code};
-use super::ledger::{Entry, Kind};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Failure, code};
+use crate::ledger::{Entry, Kind};
 use cudarc::driver::sys;
 use serde::Serialize;
 use std::ffi::c_int;
@@ -53,8 +53,8 @@ impl Device {
     }
 }
 
-/// Lets a GPU reach all [`DeviceMemory`](super::DeviceMemory) of another one, until it is dropped. (A
-/// [`Mapping`](super::Mapping) needs no such thing: it says by itself who reaches it.)
+/// Lets a GPU reach all [`DeviceMemory`](crate::DeviceMemory) of another one, until it is dropped. (A
+/// [`Mapping`](crate::Mapping) needs no such thing: it says by itself who reaches it.)
 pub struct PeerAccess {
     from: Context,
     to: Context,

@@ -2,7 +2,7 @@
 
 use super::fake::{run, run_with};
 use super::setup::{self, TEXT};
-use mk_kernel::driver::{Allocation, Driver, Error, HostMemory, Live, Memory as _, Stream};
+use mk_cuda::{Allocation, Driver, Error, HostMemory, Live, Memory as _, Stream};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 

@@ -1,14 +1,14 @@
 //! Multicast: one store that reaches the memory of several GPUs.
 //!
-//! A GPU says by [`Facts::multicast`](super::Facts::multicast) whether it has it. Whether it works is only known when it is
+//! A GPU says by [`Facts::multicast`](crate::Facts::multicast) whether it has it. Whether it works is only known when it is
 //! tried, and that is never done unless it is asked for: to make a multicast object changes the state of the NVLink switches,
 //! which all GPUs of a server share.
 
-use super::context::Context;
-use super::error::{Error, Failure};
-use super::ledger::{Entry, Kind};
-use super::mapping::Allocation;
-use super::memory::host_size;
+use crate::context::Context;
+use crate::error::{Error, Failure};
+use crate::ledger::{Entry, Kind};
+use crate::mapping::Allocation;
+use crate::memory::host_size;
 use cudarc::driver::sys;
 
 /// Makes a multicast object over the GPUs of these contexts, binds memory of each to it, and takes all of that down again.

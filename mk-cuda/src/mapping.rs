@@ -1,10 +1,10 @@
 //! Memory that is allocated and mapped to addresses in two steps, so that other GPUs and other processes can map it, too.
 
-use super::context::Context;
-use super::device::Device;
-use super::error::{Error, Failure, code};
-use super::ledger::{Entry, Kind};
-use super::memory::{Known, Memory, host_size};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Failure, code};
+use crate::ledger::{Entry, Kind};
+use crate::memory::{Known, Memory, host_size};
 use cudarc::driver::sys;
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -146,7 +146,7 @@ impl Allocation {
         Ok(Mapping { mapped })
     }
 
-    pub(super) fn handle(&self) -> sys::CUmemGenericAllocationHandle {
+    pub(crate) fn handle(&self) -> sys::CUmemGenericAllocationHandle {
         self.inner.handle
     }
 }

@@ -1,9 +1,10 @@
 //! The driver's library: found, old enough or not, whole or not.
 
-use super::calls::{self, Calls};
-use super::device::Device;
-use super::error::{CudaVersion, Error, Failure, code};
-use super::ledger::{Ledger, Live};
+use crate::calls::{self, Calls};
+use crate::device::Device;
+use crate::error::{CudaVersion, Error, Failure, code};
+use crate::ledger::{Ledger, Live};
+use crate::loaded::loaded_file;
 use libloading::Library;
 use std::ffi::c_int;
 use std::fmt;
@@ -129,11 +130,11 @@ impl Driver {
         self.inner.ledger.take_failures()
     }
 
-    pub(super) fn calls(&self) -> &Calls {
+    pub(crate) fn calls(&self) -> &Calls {
         &self.inner.calls
     }
 
-    pub(super) fn ledger(&self) -> &Arc<Ledger> {
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.inner.ledger
     }
 
@@ -154,7 +155,7 @@ fn load(file: &Path) -> Result<&'static Library, Error> {
 
 /// The file that is loaded. Its name has the driver's release in it, not the 1 by which the loader found it.
 fn mapped() -> Option<PathBuf> {
-    crate::search::mapped(Path::new("libcuda.so"))
+    loaded_file(Path::new("libcuda.so"))
 }
 
 /// It is not there, or the loader does not take it.

@@ -15,7 +15,7 @@ pub struct CudaVersion {
 
 impl CudaVersion {
     /// From the number that `cuDriverGetVersion` gives: 13020 is 13.2.
-    pub(super) fn from_number(n: u32) -> CudaVersion {
+    pub(crate) fn from_number(n: u32) -> CudaVersion {
         CudaVersion { major: n / 1000, minor: n % 1000 / 10 }
     }
 }
@@ -39,25 +39,25 @@ pub struct Failure {
 }
 
 /// `CUresult`s that are looked at; CUDA's names without `CUDA_ERROR_`.
-pub(super) mod code {
-    pub(in super::super) const INVALID_VALUE: u32 = 1;
-    pub(in super::super) const OUT_OF_MEMORY: u32 = 2;
-    pub(in super::super) const STUB_LIBRARY: u32 = 34;
-    pub(in super::super) const NO_DEVICE: u32 = 100;
-    pub(in super::super) const INVALID_IMAGE: u32 = 200;
-    pub(in super::super) const NO_BINARY_FOR_GPU: u32 = 209;
-    pub(in super::super) const INVALID_PTX: u32 = 218;
-    pub(in super::super) const INVALID_SOURCE: u32 = 300;
-    pub(in super::super) const NOT_FOUND: u32 = 500;
-    pub(in super::super) const NOT_READY: u32 = 600;
-    pub(in super::super) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
-    pub(in super::super) const SYSTEM_NOT_READY: u32 = 802;
-    pub(in super::super) const SYSTEM_DRIVER_MISMATCH: u32 = 803;
-    pub(in super::super) const COMPAT_NOT_SUPPORTED: u32 = 804;
-    pub(in super::super) const UNKNOWN: u32 = 999;
+pub(crate) mod code {
+    pub(crate) const INVALID_VALUE: u32 = 1;
+    pub(crate) const OUT_OF_MEMORY: u32 = 2;
+    pub(crate) const STUB_LIBRARY: u32 = 34;
+    pub(crate) const NO_DEVICE: u32 = 100;
+    pub(crate) const INVALID_IMAGE: u32 = 200;
+    pub(crate) const NO_BINARY_FOR_GPU: u32 = 209;
+    pub(crate) const INVALID_PTX: u32 = 218;
+    pub(crate) const INVALID_SOURCE: u32 = 300;
+    pub(crate) const NOT_FOUND: u32 = 500;
+    pub(crate) const NOT_READY: u32 = 600;
+    pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+    pub(crate) const SYSTEM_NOT_READY: u32 = 802;
+    pub(crate) const SYSTEM_DRIVER_MISMATCH: u32 = 803;
+    pub(crate) const COMPAT_NOT_SUPPORTED: u32 = 804;
+    pub(crate) const UNKNOWN: u32 = 999;
 
     /// After one of these, every further call in the context fails: `cuda.h` says that the process must be started again.
-    pub(in super::super) const STICKY: [u32; 17] =
+    pub(crate) const STICKY: [u32; 17] =
         [214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 806, 810, 911];
 }
 

@@ -1,6 +1,6 @@
 //! What is open: how many handles of each kind, and what could not be closed.
 
-use super::error::Failure;
+use crate::error::Failure;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ const KEPT: usize = 64;
 
 /// A kind of handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Context,
     Module,
     DeviceMemory,
@@ -82,13 +82,13 @@ impl fmt::Display for Live {
 
 /// Counts what is open.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     counts: [AtomicU64; 11],
     failures: Mutex<Vec<Failure>>,
 }
 
 impl Ledger {
-    pub(super) fn live(&self) -> Live {
+    pub(crate) fn live(&self) -> Live {
         let n = |kind: Kind| self.counts[kind as usize].load(Ordering::Relaxed);
         Live {
             contexts: n(Kind::Context),
@@ -106,33 +106,33 @@ impl Ledger {
     }
 
     /// Keeps a failure that has nobody to go to.
-    pub(super) fn keep(&self, failure: Failure) {
+    pub(crate) fn keep(&self, failure: Failure) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < KEPT {
             failures.push(failure);
         }
     }
 
-    pub(super) fn take_failures(&self) -> Vec<Failure> {
+    pub(crate) fn take_failures(&self) -> Vec<Failure> {
         std::mem::take(&mut self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A handle was opened.
-    pub(super) fn open(self: &Arc<Ledger>, kind: Kind) -> Entry {
+    pub(crate) fn open(self: &Arc<Ledger>, kind: Kind) -> Entry {
         self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
         Entry { ledger: Arc::clone(self), kind }
     }
 }
 
 /// One open handle in the ledger. Its owner closes it with what the release gave.
-pub(super) struct Entry {
+pub(crate) struct Entry {
     ledger: Arc<Ledger>,
     kind: Kind,
 }
 
 impl Entry {
     /// The handle was released, or could not be: then it stays in the ledger, and the failure is kept.
-    pub(super) fn close(&self, released: Result<(), Failure>) {
+    pub(crate) fn close(&self, released: Result<(), Failure>) {
         match released {
             Ok(()) => {
                 self.ledger.counts[self.kind as usize].fetch_sub(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Libraries that are no driver.
 
-use mk_kernel::driver::{Driver, Error};
+use mk_cuda::{Driver, Error};
 use std::path::Path;
 use std::process::Command;
 

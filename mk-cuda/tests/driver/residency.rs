@@ -2,8 +2,7 @@
 
 use super::fake::{Done, run, run_with};
 use super::setup::{self, SHARED_BYTES};
-use mk_kernel::abi::Geometry;
-use mk_kernel::driver::{Driver, Error};
+use mk_cuda::{Driver, Error};
 use serde_json::{Value, json};
 
 /// `lanes L, F free`: whether so many lanes can be resident.
@@ -13,7 +12,7 @@ pub(crate) fn scenario(name: &str, driver: &Driver) -> Result<Value, Error> {
     let [lanes, free] = numbers[..] else { panic!("no scenario '{name}'") };
     let context = driver.device(0)?.context()?;
     let kernel = setup::kernel(&context)?;
-    let residency = kernel.residency(Geometry::THREADS, SHARED_BYTES)?;
+    let residency = kernel.residency(setup::THREADS, SHARED_BYTES)?;
     residency.check(lanes, free)?;
     Ok(json!({"blocks": residency.blocks(free)}))
 }

@@ -8,7 +8,7 @@ const SECTION: usize = 64;
 const NO_BYTES: u32 = 8;
 
 /// What is wrong with it, if it is not one whole 64-bit ELF file.
-pub(super) fn check(file: &[u8]) -> Result<(), String> {
+pub(crate) fn check(file: &[u8]) -> Result<(), String> {
     // Magic number, 64 bits, little-endian.
     if file.len() < HEADER || file[..6] != *b"\x7fELF\x02\x01" {
         return Err("it is no 64-bit ELF file".into());

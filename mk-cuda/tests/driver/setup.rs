@@ -1,14 +1,15 @@
 //! A set-up as a session makes it: two GPUs, the kernel, memory of all kinds, mapped by both and by a third party.
 
-use mk_kernel::driver::{
+use mk_cuda::{
     Allocation, Context, DeviceMemory, Driver, Error, Event, HostMemory, Kernel, Launch, Mapping,
     Memory as _, Module, PeerAccess, Requirements, Stream,
 };
-use mk_kernel::{Arch, abi::Geometry};
 use std::os::fd::AsFd as _;
 
 /// Dynamic shared memory of the kernel, in bytes.
 pub(crate) const SHARED_BYTES: u32 = 231_168;
+/// Threads of a block of it.
+pub(crate) const THREADS: u32 = 384;
 /// What is moved.
 pub(crate) const TEXT: &[u8] = b"one byte follows the other";
 /// What lanes read of the two words that the kernel takes.
@@ -31,13 +32,15 @@ pub(crate) struct Setup {
 /// Opens all of it, one call after the other.
 pub(crate) fn open(driver: &Driver) -> Result<Setup, Error> {
     let devices = driver.devices()?;
+    let needed =
+        Requirements { arch: "sm_90a".into(), capability: [9, 0], later: false, shared_bytes: 232_448 };
     for device in &devices {
-        device.check(&Requirements::of(Arch::SM_90A))?;
+        device.check(&needed)?;
     }
     let contexts = devices.iter().map(|d| d.context()).collect::<Result<Vec<_>, _>>()?;
     let [first, second] = [&contexts[0], &contexts[1]];
     let kernel = kernel(first)?;
-    kernel.residency(Geometry::THREADS, SHARED_BYTES)?.check(132, 0)?;
+    kernel.residency(THREADS, SHARED_BYTES)?.check(132, 0)?;
     let stream = Stream::new(first)?;
     let events = [Event::timed(first)?, Event::timed(first)?];
     let memory = DeviceMemory::new(first, 4096)?;
@@ -63,7 +66,7 @@ pub(crate) fn kernel(context: &Context) -> Result<Kernel, Error> {
 pub(crate) fn run(s: &Setup) -> Result<(), Error> {
     let [begin, end] = &s.events;
     s.stream.record(begin)?;
-    let size = Launch { blocks: 132, threads: Geometry::THREADS, shared_bytes: SHARED_BYTES };
+    let size = Launch { blocks: 132, threads: THREADS, shared_bytes: SHARED_BYTES };
     let parameter: Parameter = [s.heap.address(), s.memory.address()];
     // SAFETY: the fake driver runs no kernel.
     unsafe { s.kernel.launch(&s.stream, size, &parameter) }?;

@@ -5,7 +5,7 @@
 //! function is missing, it loads `libcuda.so` (in toolkits a stub) before `libcuda.so.1`, and it returns a Rust enum, which
 //! an error code of a newer driver must not be put into.
 
-use super::error::Failure;
+use crate::error::Failure;
 use cudarc::driver::sys;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
@@ -23,7 +23,7 @@ macro_rules! functions {
     ($($name:ident($($arg:ident: $t:ty),*);)*) => {
         /// All functions that are used. Pointers stay good, since the library is never unloaded.
         #[allow(non_snake_case, reason = "the names of cuda.h")]
-        pub(super) struct Calls {
+        pub(crate) struct Calls {
             cuGetErrorName: GetErrorName,
             $($name: unsafe extern "C" fn($($t),*) -> c_uint,)*
         }
@@ -34,7 +34,7 @@ macro_rules! functions {
         #[allow(non_snake_case, reason = "the names of cuda.h")]
         impl Calls {
             /// Finds all functions; else the names of those that the library does not have.
-            pub(super) fn bind(library: &Library) -> Result<Calls, Vec<String>> {
+            pub(crate) fn bind(library: &Library) -> Result<Calls, Vec<String>> {
                 let mut lacking = Vec::new();
                 let names = symbol::<GetErrorName>(library, "cuGetErrorName", &mut lacking);
                 $(let $name = symbol(library, stringify!($name), &mut lacking);)*
@@ -48,7 +48,7 @@ macro_rules! functions {
                 /// # Safety
                 /// What `cuda.h` demands of the arguments.
                 #[allow(clippy::too_many_arguments, reason = "those of cuda.h")]
-                pub(super) unsafe fn $name(&self, $($arg: $t),*) -> Result<(), Failure> {
+                pub(crate) unsafe fn $name(&self, $($arg: $t),*) -> Result<(), Failure> {
                     // SAFETY: promised by the caller.
                     let code = unsafe { (self.$name)($($arg),*) };
                     self.outcome(stringify!($name), code)
@@ -220,7 +220,7 @@ impl Calls {
 }
 
 /// CUDA's name of a code, by a library that is not known to be whole.
-pub(super) fn name_of(library: &Library, code: c_uint) -> String {
+pub(crate) fn name_of(library: &Library, code: c_uint) -> String {
     symbol(library, "cuGetErrorName", &mut Vec::new()).map_or_else(|| UNNAMED.into(), |get| name(get, code))
 }
 

@@ -1,8 +1,8 @@
 //! Memory of the GPU, and memory of the host that the GPU reaches.
 
-use super::context::{Context, Shared};
-use super::error::Error;
-use super::ledger::{Entry, Kind};
+use crate::context::{Context, Shared};
+use crate::error::Error;
+use crate::ledger::{Entry, Kind};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU64;
 
 /// What is known to be memory: no other type can be, or safe code could name any address.
-pub(super) trait Known {}
+pub(crate) trait Known {}
 
 impl Known for DeviceMemory {}
 impl Known for HostMemory {}
@@ -44,7 +44,7 @@ fn inside(range: &Range<u64>, bytes: u64) -> Result<(), Error> {
 }
 
 /// A size as the host counts; too large for the host is out of memory on a 64-bit one, too.
-pub(super) fn host_size(bytes: u64) -> usize {
+pub(crate) fn host_size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
@@ -173,7 +173,7 @@ impl HostMemory {
         Ok(unsafe { AtomicU64::from_ptr(pointer) })
     }
 
-    pub(super) fn host_pointer(&self, offset: u64, count: usize) -> Result<*mut u8, Error> {
+    pub(crate) fn host_pointer(&self, offset: u64, count: usize) -> Result<*mut u8, Error> {
         inside(&(offset..offset.saturating_add(count as u64)), self.bytes)?;
         // SAFETY: `offset` is inside of the allocation.
         Ok(unsafe { self.pointer.0.cast::<u8>().add(host_size(offset)) })

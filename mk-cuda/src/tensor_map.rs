@@ -1,37 +1,50 @@
 //! Tensor maps: how the tensor memory accelerator finds boxes of a matrix.
 
-use super::context::Context;
-use super::error::Error;
-use crate::abi::TensorMap;
+use crate::context::Context;
+use crate::error::Error;
 use cudarc::driver::sys;
 use mk_core::DType;
 use std::ffi::c_void;
 
 /// A matrix in the GPU's memory, in rotating copies.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Matrix {
-    pub(crate) address: u64,
-    pub(crate) dtype: DType,
-    pub(crate) rows: u64,
-    pub(crate) cols: u64,
-    pub(crate) copies: u32,
-    pub(crate) pitch_bytes: u64,
-    pub(crate) copy_bytes: u64,
+pub struct Matrix {
+    /// Where its first copy begins.
+    pub address: u64,
+    /// Of its elements.
+    pub dtype: DType,
+    /// Rows.
+    pub rows: u64,
+    /// Columns, in elements.
+    pub cols: u64,
+    /// How many copies there are.
+    pub copies: u32,
+    /// From one row to the next.
+    pub pitch_bytes: u64,
+    /// From one copy to the next.
+    pub copy_bytes: u64,
 }
+
+/// A tensor map, known to the hardware only. All 0: no map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncodedMap(pub [u64; 16]);
 
 /// Columns of a box: what a 128-byte swizzle is wide, in elements of two bytes.
 const BOX_COLS: u32 = 64;
 
 /// A map of boxes of `box_rows` rows and 64 columns with a 128-byte swizzle; what lies outside of the matrix is read as 0 and
-/// not written. Nothing for a matrix that no box can be taken from: other types than 16-bit floats, no elements.
-pub(crate) fn encode(context: &Context, matrix: &Matrix, box_rows: u32) -> Result<TensorMap, Error> {
+/// not written. All 0 for a matrix that no box can be taken from: other types than 16-bit floats, no elements.
+///
+/// # Errors
+/// [`Error::Call`] where the driver refuses the matrix: an address or pitch that is no multiple of 16 bytes, among others.
+pub fn encode(context: &Context, matrix: &Matrix, box_rows: u32) -> Result<EncodedMap, Error> {
     let kind = match matrix.dtype {
         DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         DType::F16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        _ => return Ok(TensorMap::default()),
+        _ => return Ok(EncodedMap::default()),
     };
     if matrix.rows == 0 || matrix.cols == 0 {
-        return Ok(TensorMap::default());
+        return Ok(EncodedMap::default());
     }
     let sizes = [matrix.cols, matrix.rows, matrix.copies.into()];
     let (strides, boxes, steps) =
@@ -55,6 +68,6 @@ pub(crate) fn encode(context: &Context, matrix: &Matrix, box_rows: u32) -> Resul
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         }?;
-        Ok(TensorMap { opaque: map.opaque })
+        Ok(EncodedMap(map.opaque))
     })
 }

@@ -2,7 +2,7 @@
 
 use super::fake::{ANSWER, SCENARIO};
 use super::{refusals, residency, setup, works};
-use mk_kernel::driver::{Driver, Error};
+use mk_cuda::{Driver, Error};
 use serde_json::{Value, json};
 use std::ffi::c_int;
 

@@ -1,0 +1,22 @@
+//! Which of the records that the host and the kernel share are plain bytes.
+#![allow(unsafe_code, reason = "that a record has no padding is a promise")]
+
+use crate::abi::{RegionInfo, StreamRange, TensorMap};
+use crate::driver::{EncodedMap, Plain};
+
+// SAFETY: integers, without padding: see the assertions.
+unsafe impl Plain for StreamRange {}
+// SAFETY: as above.
+unsafe impl Plain for RegionInfo {}
+// SAFETY: as above.
+unsafe impl Plain for TensorMap {}
+
+const _: () = assert!(size_of::<StreamRange>() == 2 * 4);
+const _: () = assert!(size_of::<RegionInfo>() == 4 * 8 + 4 + 2 * 2);
+const _: () = assert!(size_of::<TensorMap>() == 16 * 8);
+
+impl From<EncodedMap> for TensorMap {
+    fn from(map: EncodedMap) -> TensorMap {
+        TensorMap { opaque: map.0 }
+    }
+}
