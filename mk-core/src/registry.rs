@@ -1,7 +1,8 @@
 //! The registry: which handlers and transports a deployment has.
 
 use crate::{
-    Caps, CommOp, Error, Handler, HandlerRef, Hardware, Limits, LinkModel, Rank, Topology, Transport, World,
+    Caps, CommOp, Error, Handler, HandlerRef, Hardware, Heap, Limits, LinkModel, Meeting, Rank, RunError, Topology,
+    Transport, World,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -198,6 +199,20 @@ impl Registry {
     #[inline]
     pub fn is_transports(&self, handler: u16) -> bool {
         self.0.transport_of.get(handler as usize).is_some_and(Option::is_some)
+    }
+
+    /// Makes memory on every rank that peers reach, by the first transport that does such a thing; `None` if none does. All
+    /// processes of the meeting call it.
+    ///
+    /// # Errors
+    /// As [`Transport::connect`].
+    pub fn connect(&self, meeting: &Meeting) -> Result<Option<Box<dyn Heap>>, RunError> {
+        for t in &self.0.transports {
+            if let Some(heap) = t.transport.connect(meeting)? {
+                return Ok(Some(heap));
+            }
+        }
+        Ok(None)
     }
 
     fn caps(&self, index: usize, from: Rank, to: Rank) -> Caps {

@@ -1,7 +1,7 @@
 //! Sessions: what runs programs. The simulator, the live executor and the GPU implement one trait.
 
 use crate::{DType, Error, Explanation, Io, Program, Rank, RegionKind, Registry, Verified};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A host tensor: a dense, row-major matrix.
@@ -119,9 +119,18 @@ impl Bindings {
     /// # Errors
     /// A tensor that is missing, has another type or size, or that the program does not take.
     pub fn check(&self, program: &Program) -> Result<(), Error> {
+        self.check_on(program, (0..program.ranks).map(|r| Rank(r as u16)))
+    }
+
+    /// The same, where only these ranks are this process's.
+    ///
+    /// # Errors
+    /// As [`Bindings::check`]; a tensor for another rank.
+    pub fn check_on(&self, program: &Program, ranks: impl IntoIterator<Item = Rank>) -> Result<(), Error> {
+        let ranks: BTreeSet<Rank> = ranks.into_iter().collect();
         let inputs = || program.regions.iter().filter(|r| matches!(r.io, Io::Input | Io::InOut));
         for r in inputs() {
-            for rank in (0..program.ranks).map(|r| Rank(r as u16)) {
+            for &rank in &ranks {
                 let [rows, cols] = r.extent(rank);
                 let allowed = || format!("{rows} x {cols}, {}", r.dtype);
                 let wrong = |what: &str, given: String, hint: &str| {
@@ -158,20 +167,30 @@ impl Bindings {
         }
         let stray = self
             .iter()
-            .find(|(rank, name, _)| u32::from(rank.0) >= program.ranks || !inputs().any(|r| r.name == *name));
+            .find(|(rank, name, _)| !ranks.contains(rank) || !inputs().any(|r| r.name == *name));
         match stray {
             None => Ok(()),
             Some((rank, name, _)) => Err(Error::input(
                 format!("program '{}' takes no such tensor", program.name),
                 format!("'{name}' on {rank}"),
                 format!(
-                    "ranks 0 to {}: {}",
-                    program.ranks.saturating_sub(1),
+                    "{}: {}",
+                    names(&ranks),
                     inputs().map(|r| r.name.as_str()).collect::<Vec<_>>().join(", ")
                 ),
                 "bind only what the program reads",
             )),
         }
+    }
+}
+
+/// Ranks in words.
+fn names(ranks: &BTreeSet<Rank>) -> String {
+    match (ranks.first(), ranks.last()) {
+        (Some(first), Some(last)) if usize::from(last.0 - first.0) + 1 == ranks.len() => {
+            format!("ranks {} to {}", first.0, last.0)
+        }
+        _ => ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) trait Known {}
 
 impl Known for DeviceMemory {}
 impl Known for HostMemory {}
+impl Known for Borrowed {}
 
 /// Bytes that a GPU reaches at an address of its own.
 #[allow(private_bounds, reason = "only this library's types are memory")]
@@ -95,6 +96,33 @@ impl Drop for DeviceMemory {
     fn drop(&mut self) {
         // SAFETY: allocated in `new`, and not freed yet.
         self.context.release(&self.entry, |calls| unsafe { calls.cuMemFree_v2(self.address) });
+    }
+}
+
+/// Memory that somebody else owns: a transport, a peer, the caller.
+#[derive(Clone, Copy, Debug)]
+pub struct Borrowed {
+    address: u64,
+    bytes: u64,
+}
+
+impl Borrowed {
+    /// So many bytes at this address of the device.
+    ///
+    /// # Safety
+    /// The GPUs that are given this reach them, for as long as they are given it.
+    pub unsafe fn new(address: u64, bytes: u64) -> Borrowed {
+        Borrowed { address, bytes }
+    }
+}
+
+impl Memory for Borrowed {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

@@ -41,7 +41,7 @@ struct Comm : Context {
     u32 stored_1 = 0, stored_2 = 0;
     u32 raised = 0;  // units whose Block posts are made
 
-    DEV Comm(const Params& params) : Context(params, ROLE_COMM) { record = Arena::COMM_RECORD; }
+    DEV Comm() : Context(ROLE_COMM) { record = Arena::COMM_RECORD; }
 
     DEV u32 thread() const { return threadIdx.x % WARP; }
 
@@ -162,8 +162,7 @@ struct Comm : Context {
     // Before the warp leaves: copies that are under way still use shared memory.
     DEV void drain() {
         const u64 since = ptx::clock();
-        constexpr u64 LONG_ENOUGH = 2'000'000;  // SM clocks, a millisecond
-        while (taken != filled && ptx::clock() - since < LONG_ENOUGH) {
+        while (taken != filled && ptx::clock() - since < COPIES_PATIENCE) {
             if (barrier_complete(slot_barrier(taken), taken / SLOTS & 1)) taken++;
         }
         ptx::bulk_wait_landed<0>();

@@ -26,7 +26,10 @@ constexpr u32 RECORDS = COMM_RING + COMM_PAGES * PAGE_BYTES;  // of the compute 
 constexpr u32 COMM_RECORD = RECORDS + TASK_SLOTS * sizeof(Task);
 constexpr u32 COMM_JOB = COMM_RECORD + sizeof(Task);  // what the comm warp moves
 constexpr u32 JOB_BYTES = 80;
-constexpr u32 BRIEFS = COMM_JOB + JOB_BYTES;
+constexpr u32 PARAMS = COMM_JOB + JOB_BYTES;  // of the run
+constexpr u32 RUN = PARAMS + sizeof(Params);
+constexpr u32 RUN_BYTES = 24;
+constexpr u32 BRIEFS = RUN + RUN_BYTES;
 constexpr u32 LEDGERS = BRIEFS + TASK_SLOTS * 8;  // by warp
 constexpr u32 LEDGER_BYTES = 64;
 constexpr u32 EPOCHS = LEDGERS + THREADS / WARP * LEDGER_BYTES;  // by clock, read once a run
@@ -50,12 +53,20 @@ constexpr u32 STORED = MAY_STORE + TASK_SLOTS * BARRIER;
 
 constexpr u32 COMM_SLOTS = 2;
 constexpr u32 COMM_FULL = STORED + TASK_SLOTS * BARRIER;
-constexpr u32 BYTES = COMM_FULL + COMM_SLOTS * BARRIER;
+
+// A run begins (all roles wait for it, each time, and none can be lapped, for a run begins only when all have ended the one
+// before); all roles have ended it.
+constexpr u32 RUN_BEGINS = COMM_FULL + COMM_SLOTS * BARRIER;
+constexpr u32 RUN_ENDS = RUN_BEGINS + BARRIER;
+constexpr u32 BYTES = RUN_ENDS + BARRIER;
 static_assert(BYTES <= SHARED_BYTES, "a block of Hopper has 227 KB");
-static_assert(RECORDS % 16 == 0 && LEDGERS % 8 == 0 && EPOCHS % 8 == 0 && FULL_MATH % 8 == 0, "alignment");
+static_assert(RECORDS % 16 == 0 && PARAMS % 16 == 0 && LEDGERS % 8 == 0 && EPOCHS % 8 == 0 && FULL_MATH % 8 == 0, "alignment");
 }  // namespace Arena
 
 // ---------------------------------------------------------------------------------------------- context
+
+// How long a role that leaves waits for copies that are under way: SM clocks, a millisecond. A copy of 16 KB takes microseconds.
+constexpr u64 COPIES_PATIENCE = 2'000'000;
 
 // A wait for another role lasts as long as that role's waits for signals, one after the other. Its own bound is only for a
 // fault of the kernel itself, which must not be blamed before the signal that everybody waits for.
@@ -82,6 +93,15 @@ struct Ledger {
 };
 static_assert(sizeof(Ledger) <= Arena::LEDGER_BYTES, "as the arena has it");
 
+// What a lane keeps of its runs, in shared memory: registers are scarce.
+struct Run {
+    u32 stop;    // there is none: the lane ends
+    u32 failed;  // a role has seen a fault
+    u64 number;  // of the run
+    u64 told;    // the first lane of a resident kernel: of the last command that it has told
+};
+static_assert(sizeof(Run) <= Arena::RUN_BYTES, "as the arena has it");
+
 // Where a rectangle of a region begins.
 struct Place {
     u8* at;
@@ -104,9 +124,12 @@ struct Context {
     u32 record = Arena::RECORDS;  // of the current task
     u32 task = 0;                 // its place in params.tasks
     bool dead = false;            // a fault was seen
+    u32 run_parity = 0;           // of the next run's beginning
 
-    DEV Context(const Params& params, u32 role)
-        : params(params), shared(ptx::shared_address(shared_memory)), role(role) {}
+    DEV explicit Context(u32 role)
+        : params(*(const Params*)(shared_memory + Arena::PARAMS)),
+          shared(ptx::shared_address(shared_memory)),
+          role(role) {}
 
     DEV const Task& current() const { return *(const Task*)(shared_memory + record); }
     DEV Ledger& ledger() const {
@@ -168,6 +191,25 @@ struct Context {
                 fail(FAULT_BARRIER, barrier, parity, 0);
             }
         }
+    }
+
+    // -- runs
+
+    DEV Run& run() const { return *(Run*)(shared_memory + Arena::RUN); }
+
+    // Waits for the next run; false: there is none. It ends as the fetch warp's wait for the next run does.
+    DEV bool begin_run() {
+        while (!ptx::mbarrier_try_wait(shared + Arena::RUN_BEGINS, run_parity)) {
+        }
+        run_parity ^= 1;
+        return run().stop == 0;
+    }
+
+    // This warp does nothing more of this run. By one thread; what it wrote by bulk copies has landed.
+    DEV void end_run() {
+        if (dead) run().failed = 1;
+        ptx::fence_proxy_async();
+        ptx::mbarrier_arrive(shared + Arena::RUN_ENDS);
     }
 
     // -- signals: words of the own rank. One thread polls, for each poll invalidates the L1.

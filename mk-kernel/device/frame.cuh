@@ -148,12 +148,12 @@ struct Frame : Context {
     // them; and a fault may be seen by others when this role has already taken its last task.
     DEV void let_copies_land() {
         const u64 since = ptx::clock();
-        constexpr u64 LONG_ENOUGH = 2'000'000;  // SM clocks, a millisecond: a copy of 16 KB takes microseconds
+#pragma unroll 1
         for (u32 i = 0; i < RING_PAGES; i++) {
             const u32 at = i * Arena::BARRIER;
             while (!(barrier_complete(Arena::FULL_MATH + at, (~filled_math >> i) & 1) &&
                      barrier_complete(Arena::FULL_STORE + at, (~filled_store >> i) & 1))) {
-                if (ptx::clock() - since > LONG_ENOUGH) return;
+                if (ptx::clock() - since > COPIES_PATIENCE) return;
             }
         }
     }

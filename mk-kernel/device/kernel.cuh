@@ -8,6 +8,7 @@
 #include "mk/abi.cuh"
 #include "mk/comm.cuh"
 #include "mk/frame.cuh"
+#include "mk/lane.cuh"
 #include "mk/records.cuh"
 #include "mk/table.cuh"
 
@@ -33,19 +34,7 @@ DEV const typename H::Args& args_of(const Task& t) {
     return *(const typename H::Args*)t.args;
 }
 
-// ---------------------------------------------------------------------------------------------- the end
-
-// The rank's last lane to leave advances its epochs: nothing is reset between runs, and no host is needed. After a fault
-// nobody does; the session is rebuilt.
-DEV void leave(const Context& c) {
-    const Params& p = c.params;
-    if (c.dead || ptx::fetch_add_acq_rel(p.left, 1) != p.lanes - 1) return;
-    ptx::store_relaxed(p.left, 0);
-#pragma unroll
-    for (u32 i = 0; i < CLOCKS; i++) {
-        if (p.clocks[i]) ptx::store_relaxed(p.clocks[i], c.epoch(i) + 1);
-    }
-}
+// ---------------------------------------------------------------------------------------------- faults
 
 // After a fault, by one thread of a role that leaves: writes the record if the fault is its own, and raises the abort words
 // of all ranks in reach. (2: a peer's fault.)
@@ -53,8 +42,8 @@ DEV void tell_all(const Context& c) {
     if (!c.dead) return;
     c.report();
     for (u32 rank = 0; rank < c.params.ranks; rank++) {
-        u32* const abort = c.params.aborts[rank];
-        if (abort) ptx::compare_and_swap(abort, 0, 2);
+        Fault* const fault = c.params.faults[rank];
+        if (fault) ptx::compare_and_swap(&fault->abort, 0, 2);
     }
 }
 
@@ -113,26 +102,37 @@ DEV void publish(Frame& f, const Brief& brief) {
     __syncwarp();
 }
 
-DEV void fetch_role(const Params& params) {
-    Frame f(params, ROLE_FETCH);
-    Records<true> records(f, STREAM_COMPUTE);
-    u32 page = 0;
-    f.slot_parity = 1;  // all slots are free at first
+// The records of one run.
+DEV void fetch_run(Frame& f, Records<true>& records, u32& page) {
     for (bool more = true; more;) {
         f.record = Arena::RECORDS + f.slot * sizeof(Task);
         f.wait_barrier(Arena::SLOT_EMPTY + f.slot * Arena::BARRIER, f.slot_parity);
         f.dead = __any_sync(~0u, f.dead);
-        if (f.dead) break;
+        if (f.dead) return;
         more = records.next();
         Brief brief{Brief::LEAVE, 0};
         if (more) {
             records.write(f.record);
-            if (!prepare(f, brief, page)) break;
+            if (!prepare(f, brief, page)) return;
         }
         publish(f, brief);
         f.next_slot();
     }
-    if (threadIdx.x % WARP == 0) tell_all(f);
+}
+
+DEV void fetch_role(const Launch& launch) {
+    Frame f(ROLE_FETCH);
+    Lane lane(launch, f);
+    u32 page = 0;
+    f.slot_parity = 1;  // all slots are free at first
+    while (lane.take()) {
+        Records<true> records(f, STREAM_COMPUTE);
+        lane.begin();
+        fetch_run(f, records, page);
+        if (threadIdx.x % WARP == 0) tell_all(f);
+        lane.end();
+    }
+    lane.stop();
 }
 
 // ---------------------------------------------------------------------------------------------- load, math, store
@@ -183,69 +183,86 @@ DEV bool take_record(Frame& f) {
     return true;
 }
 
+DEV void end_task(Frame& f) {
+    f.free_slot();
+    f.next_slot();
+}
+
 #define MK_ROLE(role_task) \
     switch (f.current().op) { MK_COMPUTE_HANDLERS(role_task) }
 
-DEV void load_role(const Params& params) {
-    Frame f(params, ROLE_LOAD);
-    f.trace_opens();
-    while (take_record(f)) {
-        f.trace_begins();
+DEV void load_role() {
+    Frame f(ROLE_LOAD);
+    while (f.begin_run()) {
+        f.trace_opens();
+        while (take_record(f)) {
+            f.trace_begins();
 #define MK_CASE(code, H) \
     case code: load_task<H>(f, f.current()); break;
-        MK_ROLE(MK_CASE)
+            MK_ROLE(MK_CASE)
 #undef MK_CASE
-        f.trace_ends();
-        f.free_slot();
-        f.next_slot();
+            f.trace_ends();
+            end_task(f);
+        }
+        end_task(f);  // the record that says so
+        f.trace_closes();
+        f.let_copies_land();
+        tell_all(f);
+        f.end_run();
     }
-    f.trace_closes();
-    f.let_copies_land();
-    tell_all(f);
 }
 
-DEV void store_role(const Params& params) {
-    Frame f(params, ROLE_STORE);
-    f.trace_opens();
-    while (take_record(f)) {
-        f.trace_begins();
+DEV void store_role() {
+    Frame f(ROLE_STORE);
+    while (f.begin_run()) {
+        f.trace_opens();
+        while (take_record(f)) {
+            f.trace_begins();
 #define MK_CASE(code, H) \
     case code: store_task<H>(f, f.current()); break;
-        MK_ROLE(MK_CASE)
+            MK_ROLE(MK_CASE)
 #undef MK_CASE
-        f.trace_ends();
-        f.free_slot();
-        f.next_slot();
+            f.trace_ends();
+            end_task(f);
+        }
+        end_task(f);
+        f.trace_closes();
+        ptx::bulk_wait_landed<0>();
+        tell_all(f);
+        f.end_run();
     }
-    f.trace_closes();
-    ptx::bulk_wait_landed<0>();
-    tell_all(f);
-    leave(f);
 }
 
-DEV void math_role(const Params& params) {
-    Frame f(params, ROLE_MATH);
+DEV void math_role() {
+    Frame f(ROLE_MATH);
     const bool first = threadIdx.x == WARPGROUP, leader = threadIdx.x % WARP == 0;
     const bool first_group = threadIdx.x < 2 * WARPGROUP;
-    if (first) f.trace_opens();
-    for (;;) {
-        const bool go = take_record(f);
-        // Wgmma needs all four warps, so they leave after the same task. All of them come here once a task, for every
-        // wait on the way ends.
-        if (first_group ? ptx::barrier_any<1, WARPGROUP>(!go) : ptx::barrier_any<2, WARPGROUP>(!go)) break;
-        if (first) f.trace_begins();
+    while (f.begin_run()) {
+        if (first) f.trace_opens();
+        for (;;) {
+            const bool go = take_record(f);
+            // Wgmma needs all four warps, so they leave after the same task. All of them come here once a task, for every
+            // wait on the way ends.
+            if (first_group ? ptx::barrier_any<1, WARPGROUP>(!go) : ptx::barrier_any<2, WARPGROUP>(!go)) break;
+            if (first) f.trace_begins();
 #define MK_CASE(code, H) \
     case code: math_task<H>(f, f.current()); break;
-        MK_ROLE(MK_CASE)
+            MK_ROLE(MK_CASE)
 #undef MK_CASE
-        if (first) f.trace_ends();
-        __syncwarp();
+            if (first) f.trace_ends();
+            __syncwarp();
+            if (leader) f.free_slot();
+            f.next_slot();
+        }
         if (leader) f.free_slot();
         f.next_slot();
+        if (first) f.trace_closes();
+        if (leader) ptx::bulk_wait_landed<0>();
+        if (leader) tell_all(f);
+        __syncwarp();
+        f.dead = __any_sync(~0u, f.dead);
+        if (leader) f.end_run();
     }
-    if (first) f.trace_closes();
-    if (leader) ptx::bulk_wait_landed<0>();
-    if (leader) f.report();
 }
 #undef MK_ROLE
 
@@ -260,11 +277,9 @@ DEV void comm_task(Comm& c, const Task& t) {
     H::comm(c, a);
 }
 
-DEV void comm_role(const Params& params) {
-    Comm c(params);
+// The tasks of one run.
+DEV void comm_run(Comm& c, bool first) {
     Records<false> records(c, STREAM_COMM);
-    const bool first = threadIdx.x % WARP == 0;
-    if (first) c.trace_opens();
     while (!c.dead && records.next()) {
         records.write(c.record);
         if (first) c.trace_begins();
@@ -282,9 +297,20 @@ DEV void comm_role(const Params& params) {
         if (first) c.trace_ends();
         __syncwarp();
     }
-    if (first) c.trace_closes();
-    c.drain();
-    if (first) tell_all(c);
+}
+
+DEV void comm_role() {
+    Comm c;
+    const bool first = threadIdx.x % WARP == 0;
+    while (c.begin_run()) {
+        if (first) c.trace_opens();
+        comm_run(c, first);
+        if (first) c.trace_closes();
+        c.drain();
+        if (first) tell_all(c);
+        __syncwarp();
+        if (first) c.end_run();
+    }
 }
 
 // ---------------------------------------------------------------------------------------------- the block
@@ -306,41 +332,10 @@ DEV void init_barriers(u32 shared) {
         ptx::mbarrier_init(at + Arena::STORED, MATH_WARPS);
     }
     for (u32 i = 0; i < Arena::COMM_SLOTS; i++) ptx::mbarrier_init(shared + Arena::COMM_FULL + i * Arena::BARRIER, 1);
+    ptx::mbarrier_init(shared + Arena::RUN_BEGINS, 1);
+    ptx::mbarrier_init(shared + Arena::RUN_ENDS, MATH_WARPS + 3);  // and load, store and comm
     ptx::fence_mbarrier_init();
     ptx::fence_proxy_async();
-}
-
-// What all roles rely on. Tensor maps are acquired here, once a block, by a warp that has nothing else to do: that is free,
-// where each user at its first use cost 3 us a launch.
-DEV void set_up(const Params& params) {
-    const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    if (threadIdx.x == 0) init_barriers(ptx::shared_address(shared_memory));
-    if (warp == 1 && lane < CLOCKS) {
-        const u64* const clock = params.clocks[lane];
-        *(u64*)(shared_memory + Arena::EPOCHS + lane * 8) = clock ? ptx::load_relaxed(clock) : 1;
-    }
-    if (warp == 1 && lane > 0 && lane <= MAX_DEPTH) {
-        // epoch % depth, by halves: a 64-bit division is a function call.
-        const u64 epoch = params.clocks[0] ? ptx::load_relaxed(params.clocks[0]) : 1;
-        const u32 wrap = (0xffffffffu % lane + 1) % lane;  // 2^32 % depth
-        const u32 copy = ((u32)(epoch >> 32) % lane * wrap + (u32)epoch % lane) % lane;
-        *(u32*)(shared_memory + Arena::ROTATIONS + lane * 4) = copy;
-    }
-    if (lane == 0) {
-        Ledger& l = *(Ledger*)(shared_memory + Arena::LEDGERS + warp * Arena::LEDGER_BYTES);
-        l.reason = l.started = 0;
-    }
-    if (warp == 2 && params.maps) {
-        for (u32 i = lane; i < params.region_count * MAP_KINDS; i += WARP) ptx::fence_tensor_map(params.maps + i);
-    }
-    __syncthreads();
-}
-
-// The rank that this block is a lane of.
-DEV u32 rank_in_launch(const Launch& launch) {
-    u32 i = 0;
-    while (i + 1 < launch.count && blockIdx.x >= launch.params[i + 1].first_block) i++;
-    return i;
 }
 
 }  // namespace mk
@@ -352,18 +347,18 @@ __device__ const mk::u32 mk_shared_bytes = mk::Arena::BYTES;
 
 __global__ void __launch_bounds__(mk::THREADS, 1) mk_kernel(const __grid_constant__ mk::Launch launch) {
     using namespace mk;
-    const Params& params = launch.params[rank_in_launch(launch)];
-    set_up(params);
+    if (threadIdx.x == 0) init_barriers(ptx::shared_address(shared_memory));
+    __syncthreads();
     const u32 warp = threadIdx.x / WARP;
-    if (warp < WARPGROUP / WARP) {
-        ptx::release_registers_down_to<OTHER_REGISTERS>();
-        if (warp == 0 && threadIdx.x == 0) load_role(params);
-        if (warp == 1) fetch_role(params);
-        if (warp == 2) comm_role(params);
-        if (warp == 3 && threadIdx.x % WARP == 0) store_role(params);
-    } else {
+    if (warp >= WARPGROUP / WARP) {
         ptx::take_registers_up_to<MATH_REGISTERS>();
-        math_role(params);
+        math_role();
+        return;
     }
+    ptx::release_registers_down_to<OTHER_REGISTERS>();
+    if (warp == 0 && threadIdx.x == 0) load_role();
+    if (warp == 1) fetch_role(launch);
+    if (warp == 2) comm_role();
+    if (warp == 3 && threadIdx.x % WARP == 0) store_role();
 }
 }

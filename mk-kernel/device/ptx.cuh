@@ -25,6 +25,13 @@ DEV u64 global_timer_ns() {
     return ns;
 }
 
+// A number of the launch that no other one of this context has.
+DEV u32 grid_number() {
+    u64 n;
+    asm volatile("mov.u64 %0, %%gridid;" : "=l"(n));
+    return (u32)n;
+}
+
 // ---- registers of a warpgroup ----
 
 template <u32 N>
@@ -119,6 +126,9 @@ DEV void fence_tensor_map(const TensorMap* map) {
     asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 }
 
+// Orders what this thread has read before and what it does after, among the threads of this GPU.
+DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
 // ---- TMA and bulk copies ----
 
 // One box of a 3-D tensor (column, row, copy), global -> shared; its bytes complete at the barrier.
@@ -212,6 +222,21 @@ DEV u32 fetch_add_acq_rel(u32* p, u32 v) {
     u32 was;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(was) : "l"(p), "r"(v) : "memory");
     return was;
+}
+
+// Returns what was there; it is replaced only if that was `expected`. Among the threads of this GPU only.
+DEV u64 compare_and_swap(u64* p, u64 expected, u64 v) {
+    u64 was;
+    asm volatile("atom.acq_rel.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(was)
+                 : "l"(p), "l"(expected), "l"(v)
+                 : "memory");
+    return was;
+}
+
+// Keeps the bits of `mask`. Among the threads of this GPU only.
+DEV void and_release(u64* p, u64 mask) {
+    asm volatile("red.release.gpu.global.and.b64 [%0], %1;" ::"l"(p), "l"(mask) : "memory");
 }
 
 // Returns what was there; it is replaced only if that was `expected`.

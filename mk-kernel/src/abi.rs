@@ -110,8 +110,6 @@ device_struct! {
         pub start_clocks: u64,
         /// Any later wait.
         pub run_clocks: u64,
-        /// Without a sign of life from the host (resident kernels).
-        pub idle_clocks: u64,
     }
 }
 
@@ -164,7 +162,32 @@ device_struct! {
 }
 
 device_struct! {
-    /// All that the lanes of one rank need. It lies in the parameter bank.
+    /// What the host is told of a rank's runs. In pinned memory of the host: it looks without a call of the driver's.
+    pub struct Outcome {
+        /// Epochs that have ended well.
+        pub ended: u64,
+        /// Launches that were refused since another one had not ended.
+        pub refused: u64,
+        /// 1: a run has ended in a fault; its record is in device memory.
+        pub faulted: u64,
+    }
+}
+
+device_struct! {
+    /// Which launch runs on a GPU, for all programs of a session. In device memory.
+    pub struct Admission {
+        /// High half: the launch that runs, 0 if none does; low half: the latest one that was refused. (Numbers of grids.)
+        pub running: u64,
+        /// Ranks of that launch that have ended their run; the last one puts it back to 0.
+        pub ended: u32,
+        /// Reserved, 0.
+        pub reserved: u32,
+    }
+}
+
+device_struct! {
+    /// All that the lanes of one rank need. Each lane keeps it in shared memory while it runs the program.
+    #[repr(align(16))]
     pub struct Params {
         /// The rank's task records.
         pub tasks: ConstPtr<Task>,
@@ -181,15 +204,19 @@ device_struct! {
         /// By rank: its signal words, own or mapped; null if they are out of reach.
         pub signals: ConstPtr<MutPtr<u64>>,
         /// By clock: where its epoch is kept, from 1; null for a clock that is not used. 0 is the program's own.
-        pub clocks: ConstPtr<MutPtr<u64>>,
+        pub clocks: [MutPtr<u64>; CLOCKS],
         /// By region * MAP_KINDS + MAP_*.
         pub maps: ConstPtr<TensorMap>,
         /// The rank's fault record and abort word.
         pub fault: MutPtr<Fault>,
-        /// By rank: its abort word (Fault::abort), own or mapped; null if it is out of reach.
-        pub aborts: ConstPtr<MutPtr<u32>>,
-        /// Lanes of the rank that have left; the last one puts it back to 0.
+        /// By rank: its fault record, own or mapped; null if it is out of reach.
+        pub faults: ConstPtr<MutPtr<Fault>>,
+        /// Lanes of the rank that have ended the run; the last one puts it back to 0.
         pub left: MutPtr<u32>,
+        /// What the host is told.
+        pub outcome: MutPtr<Outcome>,
+        /// Of this GPU.
+        pub admission: MutPtr<Admission>,
         /// By (lane * ROLES + ROLE_*) * trace_events: rings of events.
         pub trace: MutPtr<TraceEvent>,
         /// By lane * ROLES + ROLE_*: events written so far.
@@ -208,20 +235,66 @@ device_struct! {
         pub first_block: u32,
         /// Blocks of this rank in the launch.
         pub lanes: u32,
+        /// Ranks of the launch that have lanes.
+        pub launch_ranks: u32,
         /// Events that fit into one trace ring.
         pub trace_events: u32,
+        /// Reserved, 0.
+        pub reserved: [u32; 3],
     }
 }
 
 device_struct! {
-    /// The kernel's one parameter: the ranks that this launch runs, each a range of blocks.
+    /// One run of a program: the ranks that a GPU runs, each a range of blocks.
     pub struct Launch {
-        /// How many of `params` are used.
+        /// How many of `params` are used; 0 in a resident kernel's parameter, whose runs come as commands.
         pub count: u32,
-        /// Reserved, 0.
-        pub flags: u32,
+        /// Blocks of all of them.
+        pub blocks: u32,
+        /// By rank of this launch: its first block.
+        pub first_blocks: [u32; LAUNCH_RANKS],
+        /// Of a resident kernel; null: this is a launch for one run.
+        pub resident: MutPtr<Resident>,
         /// By rank of this launch.
         pub params: [Params; LAUNCH_RANKS],
+    }
+}
+
+device_struct! {
+    /// An entry of the ring of commands, in pinned memory of the host, which writes `number` last.
+    pub struct Command {
+        /// What to run, in device memory; null: the kernel ends.
+        pub launch: ConstPtr<Launch>,
+        /// Its number, from 1, which says that the entry is complete.
+        pub number: u64,
+    }
+}
+
+device_struct! {
+    /// What the host is told of a resident kernel, in its own pinned memory.
+    pub struct Bell {
+        /// Number of the last command that all ranks have ended.
+        pub ended: u64,
+        /// 1: the kernel leaves, by itself or because it was told to.
+        pub gone: u64,
+    }
+}
+
+device_struct! {
+    /// What the lanes of a resident kernel share, in device memory. Its first lane reads the host's commands and tells them
+    /// to all, one at a time.
+    #[repr(align(16))]
+    pub struct Resident {
+        /// The command that all lanes are told, written and read as one.
+        pub told: Command,
+        /// Number of the last command that all ranks have ended.
+        pub ended: u64,
+        /// The ring of commands: command n is entry n % COMMANDS.
+        pub commands: ConstPtr<Command>,
+        /// What the host is told.
+        pub bell: MutPtr<Bell>,
+        /// SM clocks without a command after which the kernel leaves by itself.
+        pub idle_clocks: u64,
     }
 }
 
@@ -230,6 +303,9 @@ pub const CLOCKS: usize = Limits::SHARED_SIGNALS as usize + 1;
 
 /// Streams of a lane.
 pub const STREAMS: usize = 2;
+
+/// Commands that a resident kernel can have before it has ended the first of them.
+pub const COMMANDS: usize = 64;
 
 /// Ranks that one launch can run, each on its own blocks of one GPU. Eight of them fit into 4 KB of parameters.
 pub const LAUNCH_RANKS: usize = 8;

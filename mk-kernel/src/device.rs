@@ -13,6 +13,7 @@ pub(crate) const LIBRARY: &[(&str, &str)] = library![
     "elementwise.cuh",
     "frame.cuh",
     "kernel.cuh",
+    "lane.cuh",
     "number.cuh",
     "ptx.cuh",
     "records.cuh"

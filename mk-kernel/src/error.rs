@@ -26,6 +26,16 @@ pub enum Error {
         /// Pages that it needs.
         pages: u64,
     },
+    /// More ranks on one GPU than one launch runs.
+    #[error("{ranks} ranks on {device}: one launch has not so many")]
+    TooManyRanks {
+        /// How many were put there.
+        ranks: usize,
+        /// The GPU.
+        device: String,
+        /// How many can be.
+        allowed: usize,
+    },
     /// What a handler says of its CUDA side cannot be.
     #[error("handler '{handler}': {message}")]
     Handler {
@@ -106,6 +116,12 @@ impl Error {
                 format!("{pages} pages"),
                 format!("{} pages", crate::abi::Geometry::RING_PAGES),
                 "cut the task into smaller ones, or let it wait before it starts instead of before it stores".into(),
+            ),
+            Error::TooManyRanks { ranks, allowed, .. } => (
+                "input",
+                format!("{ranks} ranks"),
+                format!("at most {allowed} on one GPU"),
+                "use a smaller world, more GPUs, or the simulator".into(),
             ),
             Error::Handler { handler, allowed, .. } => {
                 ("handler", handler.clone(), allowed.clone(), "change what its `device` returns".into())

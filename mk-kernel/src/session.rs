@@ -1,108 +1,115 @@
-//! The session on one GPU: proved programs, run by the persistent kernel, a launch a run.
+//! The session on GPUs: proved programs, run by the persistent kernel.
 //!
-//! All ranks of the world are ranges of blocks of one launch, so peers are mapped by nature. It runs what the simulator runs,
-//! unchanged: memory, signal words and epochs lie on the device, nothing is reset between runs, and each run ends in a result or
-//! in one typed fault.
+//! It runs what the simulator runs, unchanged: memory, signal words and epochs lie on the device, nothing is reset between runs,
+//! and each run ends in a result or in one typed fault.
+//!
+//! ```no_run
+//! use mk_core::{Bindings, Registry, Session as _, Verified};
+//! use mk_kernel::{Gpu, Limits, driver::Driver};
+//!
+//! # fn example(registry: &Registry, program: &Verified, tensors: &Bindings) -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Driver::find()?.device(0)?;
+//! let mut gpu = Gpu::open(registry, &device, Limits::default())?; // all ranks on one GPU
+//! let results = gpu.run(program, tensors)?;
+//! # Ok(())
+//! # }
+//! ```
 
+mod bound;
+mod builder;
+mod faults;
+mod host;
 mod loaded;
+mod memory;
+mod place;
+mod resident;
+mod sabotage;
 mod tables;
 
-use crate::abi::{Bounds, ENTRY, Geometry, LAUNCH_RANKS};
-use crate::driver::{self, Context, Device, Kernel, Module, Stream};
-use crate::{Arch, Cache, Compiler, Error, Options, Source};
-use loaded::Loaded;
-use mk_core::{Bindings, Error as Refused, Registry, RunError, Session, Verified};
+pub use bound::{Bound, DeviceTensor, DeviceTensors};
+pub use builder::GpuBuilder;
+#[doc(hidden)]
+pub use sabotage::Sabotage;
 
-/// How long a wait may take, in microseconds, and how many SMs other kernels keep.
+use crate::abi::{Bounds, LAUNCH_RANKS};
+use crate::driver::{self, Device, Stream};
+use crate::{Error, Source};
+use loaded::Loaded;
+use mk_core::{Bindings, Error as Refused, Rank, Registry, RunError, Session, Verified};
+use place::Place;
+use std::path::PathBuf;
+
+/// How long things may take, in microseconds, and how many SMs other kernels keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The first wait of a rank in a run: the others may still be starting.
+    /// The first wait of a rank in a run that is not met at once: the others may still be starting.
     pub start_us: u64,
     /// Any other wait.
     pub run_us: u64,
+    /// A whole run, as the host sees it: then it tells the kernel to leave.
+    pub whole_us: u64,
+    /// How long a resident kernel stays without anything to do. It comes back by itself.
+    pub idle_us: u64,
+    /// The meeting of all processes, when a program is loaded.
+    pub connect_us: u64,
     /// SMs that programs leave to other kernels.
     pub reserved_sms: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { start_us: 10_000_000, run_us: 2_000_000, reserved_sms: 0 }
+        Limits {
+            start_us: 10_000_000,
+            run_us: 2_000_000,
+            whole_us: 60_000_000,
+            idle_us: 1_000_000,
+            connect_us: 30_000_000,
+            reserved_sms: 0,
+        }
     }
 }
 
 /// The clock that bounds are counted by, in SM clocks a microsecond: no Hopper runs faster, so no bound is cut short.
 const CLOCKS_PER_US: u64 = 1_980;
 
-/// Programs on one GPU. A session of several programs shares the GPU between them, one run at a time.
+fn clocks(us: u64) -> u64 {
+    us.saturating_mul(CLOCKS_PER_US)
+}
+
+impl Limits {
+    fn bounds(&self) -> Bounds {
+        Bounds { start_clocks: clocks(self.start_us), run_clocks: clocks(self.run_us) }
+    }
+}
+
+/// Programs on the GPUs of this process. A session of several programs shares them, one run at a time.
 ///
 /// After a fault the memory of all programs is given up; the next run begins with fresh memory, signals and epochs, a new
-/// generation.
+/// generation. All processes of the world then begin it together.
 pub struct Gpu {
     registry: Registry,
     source: Source,
     limits: Limits,
-    shared_bytes: u32,
+    folder: Option<PathBuf>,
     generation: u64,
     // Dropped in this order.
     loaded: Vec<Loaded>,
-    kernel: Kernel,
-    stream: Stream,
-    context: Context,
+    places: Vec<Place>,
 }
 
 impl Gpu {
-    /// Generates, compiles (or finds in the cache) and loads the kernel of a registry.
+    /// All ranks of the registry's world on one GPU: generates, compiles (or finds in the cache) and loads the kernel.
     ///
     /// # Errors
-    /// A world of more ranks than one launch has; whatever [`Source::of`], [`Cache::build`] and the driver say.
+    /// A world of more ranks than one launch has; whatever [`Source::of`], [`Cache::build`](crate::Cache::build) and the driver
+    /// say.
     pub fn open(registry: &Registry, device: &Device, limits: Limits) -> Result<Gpu, Error> {
-        let source = Source::of(registry)?;
-        let [major, minor] = device.facts().capability;
-        let arch: Arch = format!("sm_{major}{minor}a").parse()?;
-        let options = Options { arch, ..Options::default() };
-        let built = Cache::user().build(&Compiler::find()?, &source, &options)?;
-        let shared = built.report.dynamic_shared_bytes.unwrap_or(Geometry::SHARED_BYTES);
-        Gpu::with(registry, source, device, limits, &built.cubin, shared)
+        Gpu::builder(registry).all(device).limits(limits).open()
     }
 
-    /// The same, with machine code that was made elsewhere: where there is no compiler.
-    ///
-    /// # Errors
-    /// As [`Gpu::open`].
-    pub fn with_cubin(
-        registry: &Registry,
-        device: &Device,
-        limits: Limits,
-        cubin: &[u8],
-        shared_bytes: u32,
-    ) -> Result<Gpu, Error> {
-        Gpu::with(registry, Source::of(registry)?, device, limits, cubin, shared_bytes)
-    }
-
-    fn with(
-        registry: &Registry,
-        source: Source,
-        device: &Device,
-        limits: Limits,
-        cubin: &[u8],
-        shared_bytes: u32,
-    ) -> Result<Gpu, Error> {
-        let context = device.context()?;
-        let kernel = Module::load(&context, cubin)?.kernel(ENTRY)?;
-        kernel.allow_shared(shared_bytes)?;
-        let stream = Stream::new(&context)?;
-        let (registry, generation) = (registry.clone(), 1);
-        Ok(Gpu {
-            registry,
-            source,
-            limits,
-            shared_bytes,
-            generation,
-            loaded: Vec::new(),
-            kernel,
-            stream,
-            context,
-        })
+    /// With ranks on several GPUs or in several processes, a resident kernel, machine code from elsewhere.
+    pub fn builder(registry: &Registry) -> GpuBuilder<'_> {
+        GpuBuilder::new(registry)
     }
 
     /// The generation of memory that is in use: one more after each fault.
@@ -110,22 +117,128 @@ impl Gpu {
         self.generation
     }
 
-    /// For tests of what happens then: no post of the next runs reaches `rank` any more.
-    #[doc(hidden)]
-    pub fn lose_posts_to(&mut self, program: &Verified, rank: mk_core::Rank) {
-        let at = self.find(program).expect("the program is loaded");
-        self.loaded[at]
-            .lose_posts_to(rank, &self.context, &self.stream)
-            .expect("the device takes another table");
+    /// The ranks of this process.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> {
+        self.places.iter().flat_map(|p| p.ranks.iter().copied())
     }
 
-    fn bounds(&self) -> Bounds {
-        let clocks = |us: u64| us.saturating_mul(CLOCKS_PER_US);
-        Bounds {
-            start_clocks: clocks(self.limits.start_us),
-            run_clocks: clocks(self.limits.run_us),
-            idle_clocks: 0,
+    /// For tests of what happens then: breaks a loaded program in a way that a proof excludes.
+    #[doc(hidden)]
+    pub fn sabotage(&mut self, program: &Verified, how: Sabotage) -> Result<(), RunError> {
+        let at = self.find(program)?;
+        self.loaded[at].sabotage(&self.places, how).map_err(refused)
+    }
+
+    /// Binds the caller's own tensors, without a copy, for any number of runs. A region on the symmetric heap is not bound but
+    /// filled in place: see [`Gpu::region`].
+    ///
+    /// # Errors
+    /// A tensor that is missing, or does not begin at a multiple of 16 bytes; memory for tables; as [`Session::load`].
+    ///
+    /// # Safety
+    /// Each tensor is memory of its rank's GPU with as many rows and columns as the region has, and stays so until the last
+    /// run with it has ended.
+    #[allow(unsafe_code, reason = "addresses are what the caller says")]
+    pub unsafe fn bind(&mut self, program: &Verified, tensors: &DeviceTensors) -> Result<Bound, RunError> {
+        let at = self.find(program)?;
+        self.park()?;
+        Bound::new(&self.loaded[at], &self.places, self.generation, tensors)
+    }
+
+    /// Where a region of the symmetric heap lies on a rank of this process, in the next epoch: for the caller to fill, or to
+    /// read what the last epoch has left.
+    ///
+    /// # Errors
+    /// No such region or rank here; as [`Session::load`].
+    pub fn region(&mut self, program: &Verified, rank: Rank, name: &str) -> Result<DeviceTensor, RunError> {
+        let at = self.find(program)?;
+        self.loaded[at].region(rank, name)
+    }
+
+    /// Starts a run behind all work so far on these streams, one for each GPU of this process, and does not wait. While a stream
+    /// is captured, the run becomes a node of its graph, and each replay is a run. A resident kernel runs it without a stream.
+    ///
+    /// # Errors
+    /// The binding is of another session or of an older generation; [`RunError::Busy`] if too many runs wait for the resident
+    /// kernel; what the driver says.
+    ///
+    /// # Safety
+    /// The streams are of the GPUs' contexts, in the order of the ranks. What is bound is not used by others until the run has
+    /// ended; a graph is replayed only while this session and the binding live.
+    #[allow(unsafe_code, reason = "what a kernel touches is what was bound")]
+    pub unsafe fn launch(&mut self, bound: &Bound, streams: &[&Stream]) -> Result<(), RunError> {
+        let at = self.of(bound)?;
+        if streams.len() != self.places.len() && self.places.iter().all(|p| p.resident.is_none()) {
+            return Err(Refused::input(
+                "not as many streams as this process has GPUs",
+                streams.len(),
+                self.places.len().to_string(),
+                "give one stream for each GPU, in the order of the ranks",
+            )
+            .into());
         }
+        let streams = (!streams.is_empty()).then_some(streams);
+        self.loaded[at].start(bound, &mut self.places, streams, &self.limits)
+    }
+
+    /// Waits until every run of the program that was started here has ended.
+    ///
+    /// # Errors
+    /// [`RunError::Busy`] if a run was refused since another one had not ended; a fault, after which all memory is given up;
+    /// what the driver says.
+    pub fn wait(&mut self, bound: &Bound) -> Result<(), RunError> {
+        let at = self.of(bound)?;
+        let ended = self.loaded[at].wait(&mut self.places, &self.limits);
+        self.after(ended)
+    }
+
+    /// How many epochs have ended, replays of graphs included. Does not wait.
+    ///
+    /// # Errors
+    /// As [`Gpu::wait`].
+    pub fn outcome(&mut self, bound: &Bound) -> Result<u64, RunError> {
+        let at = self.of(bound)?;
+        let outcome = self.loaded[at].outcome(&mut self.places, &self.limits);
+        self.after(outcome)
+    }
+
+    /// Lets the resident kernel leave, if there is one; the next run brings it back. Until then the GPU is free for others.
+    ///
+    /// # Errors
+    /// It did not leave within its bound; what the driver says.
+    pub fn park(&mut self) -> Result<(), RunError> {
+        self.places.iter_mut().try_for_each(|p| p.park(&self.limits))
+    }
+
+    /// After a fault nothing of the old memory is used again: what was under way may still land there.
+    fn after<T>(&mut self, result: Result<T, RunError>) -> Result<T, RunError> {
+        if matches!(result, Err(RunError::Fault(_) | RunError::Hardware(_))) {
+            self.loaded.clear();
+            self.generation += 1;
+            self.places.iter_mut().try_for_each(Place::renew).map_err(refused)?;
+        }
+        result
+    }
+
+    fn of(&self, bound: &Bound) -> Result<usize, RunError> {
+        if bound.generation != self.generation {
+            return Err(Refused::input(
+                "the tensors were bound before a fault",
+                format!("generation {}", bound.generation),
+                format!("generation {}", self.generation),
+                "bind them again: memory was given up with the fault",
+            )
+            .into());
+        }
+        self.known(&bound.program).ok_or_else(|| {
+            Refused::input(
+                "the tensors were bound in another session",
+                &bound.program.program().name,
+                "a binding of this session",
+                "bind them here",
+            )
+            .into()
+        })
     }
 
     /// The place of a program among those that are loaded.
@@ -153,15 +266,6 @@ impl Gpu {
             )
             .into());
         }
-        if program.ranks as usize > LAUNCH_RANKS {
-            return Err(Refused::input(
-                "one launch has not so many ranks",
-                format!("{} ranks", program.ranks),
-                format!("at most {LAUNCH_RANKS} on one GPU"),
-                "use a smaller world, or the simulator",
-            )
-            .into());
-        }
         let shared = program.regions.iter().filter(|r| r.shared).map(|r| &r.name);
         if let Some(name) = shared.chain(program.shared_signals().map(|s| &s.name)).next() {
             return Err(Refused::input(
@@ -172,10 +276,8 @@ impl Gpu {
             )
             .into());
         }
-        self.source.check(verified).map_err(hardware)?;
-        let lanes = program.lanes.iter().map(|&l| u32::from(l)).sum();
-        let residency = self.kernel.residency(Geometry::THREADS, self.shared_bytes).map_err(refused)?;
-        residency.check(lanes, self.limits.reserved_sms).map_err(refused)
+        self.source.check(verified).map_err(|e| RunError::Hardware(Box::new(e.explain())))?;
+        self.places.iter().try_for_each(|p| p.check(program, self.limits.reserved_sms)).map_err(refused)
     }
 }
 
@@ -189,21 +291,31 @@ impl Session for Gpu {
             return Ok(());
         }
         self.check(verified)?;
-        let loaded = Loaded::new(verified, &self.context, &self.stream, self.bounds(), self.generation);
-        self.loaded.push(loaded.map_err(refused)?);
+        self.park()?;
+        let loaded = Loaded::new(
+            verified,
+            &self.registry,
+            &self.places,
+            &self.limits,
+            self.generation,
+            self.folder.as_deref(),
+        )?;
+        self.loaded.push(loaded);
         Ok(())
     }
 
     fn run(&mut self, verified: &Verified, bindings: &Bindings) -> Result<Bindings, RunError> {
         let at = self.find(verified)?;
-        bindings.check(verified.program())?;
-        let result = self.loaded[at].run(&self.kernel, &self.stream, self.shared_bytes, bindings);
-        if matches!(result, Err(RunError::Fault(_) | RunError::Hardware(_))) {
-            // What was under way may still land in the old memory: it is not used again.
-            self.loaded.clear();
-            self.generation += 1;
-        }
-        result
+        bindings.check_on(verified.program(), self.ranks())?;
+        let result = self.loaded[at].run(&mut self.places, &self.limits, self.generation, bindings);
+        self.after(result)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // What a resident kernel uses is freed next. If it does not leave, the driver waits for it.
+        let _ = self.park();
     }
 }
 
@@ -211,6 +323,7 @@ fn refused(e: driver::Error) -> RunError {
     RunError::Hardware(Box::new(e.explain()))
 }
 
-fn hardware(e: Error) -> RunError {
-    RunError::Hardware(Box::new(e.explain()))
+/// More ranks than a launch has.
+fn too_many(ranks: usize, device: &Device) -> Error {
+    Error::TooManyRanks { ranks, device: device.to_string(), allowed: LAUNCH_RANKS }
 }

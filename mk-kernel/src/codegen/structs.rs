@@ -21,7 +21,10 @@ pub(super) fn abi(registry: &Registry) -> Result<String, Error> {
     for codes in [Role::codes(), FaultReason::codes(), MapKind::codes()] {
         named_codes(&mut t, &codes);
     }
-    t.push_str("\n// ---- records ----\n");
+    t.push_str("\n// ---- records ----\n\n");
+    for s in shared() {
+        let _ = writeln!(t, "struct {};", s.name);
+    }
     for s in shared() {
         structure(&mut t, &s);
     }
@@ -53,7 +56,7 @@ typedef int i32;
 ";
 
 /// The structs that every kernel has, in an order in which C can read them.
-fn shared() -> [CStruct; 11] {
+fn shared() -> [CStruct; 16] {
     [
         Wait::layout(),
         Post::layout(),
@@ -64,8 +67,13 @@ fn shared() -> [CStruct; 11] {
         abi::Bounds::layout(),
         abi::Fault::layout(),
         abi::TraceEvent::layout(),
+        abi::Outcome::layout(),
+        abi::Admission::layout(),
         abi::Params::layout(),
         abi::Launch::layout(),
+        abi::Command::layout(),
+        abi::Bell::layout(),
+        abi::Resident::layout(),
     ]
 }
 
@@ -78,6 +86,7 @@ fn constants(t: &mut String) {
         ("MAX_LAG", u64::from(Limits::LAG), "epochs that a credit may lie back"),
         ("CLOCKS", abi::CLOCKS as u64, "epochs that a program counts by"),
         ("LAUNCH_RANKS", abi::LAUNCH_RANKS as u64, "ranks of one launch"),
+        ("COMMANDS", abi::COMMANDS as u64, "commands that wait for a resident kernel"),
     ];
     t.push_str("\n// ---- limits ----\n");
     for (name, value, what) in limits {

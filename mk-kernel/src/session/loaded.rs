@@ -1,336 +1,374 @@
-//! A program on the device: its memory, its tables, its runs.
+//! A program on the GPUs of this process: its memory, its tables, its runs.
 
-use super::refused;
-use super::tables::{Tables, copy_bytes, first_blocks, pitch_bytes};
-use crate::abi::{
-    Bounds, CLOCKS, FaultReason, Geometry, Launch, Params, RegionInfo, Role, STREAMS, TensorMap,
-};
-use crate::driver::{
-    self, Context, DeviceMemory, Kernel, Matrix, Memory as _, Plain, Stream, bytes_of, encode,
-};
+use super::bound::{Bound, Prepared, all_ranks, table};
+use super::host::HostTensors;
+use super::memory::{Layout, Symmetric, piece, poison, region_bytes};
+use super::place::Place;
+use super::tables::{Tables, copy_bytes, pitch_bytes};
+use super::{DeviceTensor, Limits, faults, refused};
+use crate::abi::{CLOCKS, Launch, Outcome, Params, STREAMS};
+use crate::driver::{self, DeviceMemory, HostMemory, Memory as _, Stream};
 use crate::layout::{ConstPtr, MutPtr};
-use mk_core::{Bindings, Fault, Io, Program, Rank, Reason, Region, RunError, Tensor, Verified};
+use mk_core::{Bindings, Error as Refused, Program, Rank, RegionKind, Registry, RunError, Verified};
+use std::mem::offset_of;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-/// Rows of the boxes that tensor maps are made for: MAP_ROWS64, MAP_ROWS128, MAP_STORE.
-const BOX_ROWS: [u32; 3] = [64, 128, 16];
-/// Bytes of a fault record.
-const FAULT_BYTES: u64 = size_of::<crate::abi::Fault>() as u64;
+const OUTCOME_BYTES: u64 = size_of::<Outcome>() as u64;
 
-type Result<T> = std::result::Result<T, driver::Error>;
+/// What the host knows of the runs that it has started.
+enum State {
+    Running,
+    Ended,
+    Refused,
+    Faulted,
+}
 
-/// What one rank has for itself.
-struct OfRank {
-    /// By region.
-    regions: Vec<DeviceMemory>,
-    signals: DeviceMemory,
-    fault: DeviceMemory,
+/// A rank of this process.
+pub(super) struct Own {
+    pub(super) rank: Rank,
+    /// Its GPU.
+    pub(super) place: usize,
+    /// Tables that tests break.
+    pub(super) tasks: u64,
+    pub(super) streams: u64,
 }
 
 /// See the module.
 pub(super) struct Loaded {
     verified: Verified,
-    launch: Launch,
-    blocks: u32,
-    bounds: Bounds,
-    /// Of the next run, from 1.
-    epoch: u64,
-    ranks: Vec<OfRank>,
-    /// Tables of all ranks.
-    shared: Vec<DeviceMemory>,
-}
-
-/// Puts tables on the device.
-struct Uploads<'a> {
-    context: &'a Context,
-    stream: &'a Stream,
-    kept: Vec<DeviceMemory>,
-}
-
-impl Uploads<'_> {
-    fn table<T: Plain>(&mut self, table: &[T]) -> Result<u64> {
-        let bytes = bytes_of(table);
-        let memory = DeviceMemory::new(self.context, bytes.len() as u64)?;
-        self.stream.upload(&memory, 0, bytes)?;
-        let address = memory.address();
-        self.kept.push(memory);
-        Ok(address)
-    }
+    layout: Layout,
+    pub(super) own: Vec<Own>,
+    /// By GPU: everything but the addresses of regions.
+    pub(super) launches: Vec<Launch>,
+    /// What the kernel tells of each own rank.
+    outcomes: HostMemory,
+    /// Runs that were started here.
+    started: u64,
+    /// Of those that were refused, how many the caller knows of.
+    refused: u64,
+    host: Option<HostTensors>,
+    pub(super) tables: Vec<DeviceMemory>,
+    symmetric: Symmetric,
 }
 
 impl Loaded {
-    /// Takes memory for a program that was checked, and fills in its tables.
+    /// Takes memory for a program that was checked, and fills in its tables. All processes of the world do it together.
     pub(super) fn new(
         verified: &Verified,
-        context: &Context,
-        stream: &Stream,
-        bounds: Bounds,
+        registry: &Registry,
+        places: &[Place],
+        limits: &Limits,
         generation: u64,
-    ) -> Result<Loaded> {
+        folder: Option<&Path>,
+    ) -> Result<Loaded, RunError> {
+        let layout = Layout::of(verified.program());
+        let symmetric =
+            Symmetric::new(verified, registry, places, limits, (generation, folder), &layout)?;
+        let ranks: usize = places.iter().map(|p| p.ranks.len()).sum();
+        let Some(first) = places.first() else {
+            return Err(Refused::input(
+                "the session has no rank",
+                "no rank",
+                "ranks on GPUs of this process",
+                "name them when the session is opened: GpuBuilder::all, GpuBuilder::rank",
+            )
+            .into());
+        };
+        let outcomes = HostMemory::new(&first.context, ranks as u64 * OUTCOME_BYTES).map_err(refused)?;
+        let mut loaded = Loaded {
+            verified: verified.clone(),
+            layout,
+            own: Vec::new(),
+            launches: Vec::new(),
+            outcomes,
+            started: 0,
+            refused: 0,
+            host: None,
+            tables: Vec::new(),
+            symmetric,
+        };
+        for (i, place) in places.iter().enumerate() {
+            let launch = loaded.make_launch((i, place), limits, generation).map_err(refused)?;
+            loaded.launches.push(launch);
+        }
+        if folder.is_none() {
+            loaded.poison(places).map_err(refused)?;
+        }
+        Ok(loaded)
+    }
+
+    fn make_launch(
+        &mut self,
+        (i, place): (usize, &Place),
+        limits: &Limits,
+        generation: u64,
+    ) -> Result<Launch, driver::Error> {
+        let verified = self.verified.clone();
         let program = verified.program();
-        let ranks =
-            all_ranks(program).map(|_| memory_of(program, context, stream)).collect::<Result<Vec<_>>>()?;
-        let mut up = Uploads { context, stream, kept: Vec::new() };
-        let bases: Vec<u64> = ranks.iter().flat_map(|r| r.regions.iter().map(|m| m.address())).collect();
-        let bases = ConstPtr::new(up.table(&bases)?);
-        let signals: Vec<u64> = ranks.iter().map(|r| r.signals.address()).collect();
-        let signals = ConstPtr::new(up.table(&signals)?);
-        // The abort word is the record's first.
-        let aborts: Vec<u64> = ranks.iter().map(|r| r.fault.address()).collect();
-        let aborts = ConstPtr::new(up.table(&aborts)?);
-        let mut launch = Launch { count: program.ranks, ..Launch::default() };
-        let first = first_blocks(program);
-        for rank in all_ranks(program) {
-            let tables = Tables::of(verified, rank);
-            let maps = maps(program, &ranks[rank.index()], &tables.regions, rank, context)?;
-            let clock = up.table(&[1u64])?;
-            let mut clocks = [0u64; CLOCKS];
-            clocks[0] = clock;
-            launch.params[rank.index()] = Params {
-                tasks: ConstPtr::new(up.table(&tables.tasks)?),
-                streams: ConstPtr::new(up.table(&tables.streams)?),
+        let bases: Vec<u64> = all_ranks(program).map(|r| self.symmetric.address(r)).collect();
+        let signals = ConstPtr::new(table(place, &self.signals(), &mut self.tables)?);
+        let faults = ConstPtr::new(table(place, &bases, &mut self.tables)?);
+        let mut launch = Launch { count: place.ranks.len() as u32, ..Launch::default() };
+        let with_lanes = place.ranks.iter().filter(|r| program.lanes[r.index()] > 0).count() as u32;
+        for (at, &rank) in place.ranks.iter().enumerate() {
+            let tables = Tables::of(&verified, rank);
+            let mut put = |words: &[u64]| table(place, words, &mut self.tables);
+            let mut clocks = [MutPtr::new(0); CLOCKS];
+            clocks[0] = MutPtr::new(put(&[1])?);
+            let (tickets, left) = (put(&[0; STREAMS])?, put(&[0])?);
+            let tasks = table(place, &tables.tasks, &mut self.tables)?;
+            let streams = table(place, &tables.streams, &mut self.tables)?;
+            let outcome = self.outcomes.address() + self.own.len() as u64 * OUTCOME_BYTES;
+            let lanes = program.lanes[rank.index()].into();
+            launch.first_blocks[at] = launch.blocks;
+            launch.params[at] = Params {
+                tasks: ConstPtr::new(tasks),
+                streams: ConstPtr::new(streams),
                 queues: tables.queues,
-                tickets: MutPtr::new(up.table(&[0u64; STREAMS])?),
-                regions: ConstPtr::new(up.table(&tables.regions)?),
-                bases,
+                tickets: MutPtr::new(tickets),
                 signals,
-                clocks: ConstPtr::new(up.table(&clocks)?),
-                maps: ConstPtr::new(up.table(&maps)?),
-                fault: MutPtr::new(ranks[rank.index()].fault.address()),
-                aborts,
-                left: MutPtr::new(up.table(&[0u32])?),
-                trace: MutPtr::new(0),
-                trace_counts: MutPtr::new(0),
-                bounds,
+                clocks,
+                fault: MutPtr::new(bases[rank.index()]),
+                faults,
+                left: MutPtr::new(left),
+                outcome: MutPtr::new(outcome),
+                admission: MutPtr::new(place.admission()),
+                bounds: limits.bounds(),
                 generation,
                 rank: rank.0.into(),
                 ranks: program.ranks,
                 region_count: program.regions.len() as u32,
-                first_block: first[rank.index()],
-                lanes: program.lanes[rank.index()].into(),
-                trace_events: 0,
+                first_block: launch.blocks,
+                lanes,
+                launch_ranks: with_lanes,
+                ..Params::default()
             };
+            launch.blocks += lanes;
+            self.own.push(Own { rank, place: i, tasks, streams });
         }
-        let blocks = program.lanes.iter().map(|&l| u32::from(l)).sum();
-        let (verified, shared) = (verified.clone(), up.kept);
-        Ok(Loaded { verified, launch, blocks, bounds, epoch: 1, ranks, shared })
+        Ok(launch)
+    }
+
+    /// Fills the regions of own ranks. Only where all ranks are this process's: a peer may be writing already.
+    #[allow(unsafe_code, reason = "a transport's memory is known by its address only")]
+    fn poison(&self, places: &[Place]) -> Result<(), driver::Error> {
+        for own in &self.own {
+            let stream = &places[own.place].stream;
+            for (region, at) in self.program().regions.iter().zip(&self.layout.regions) {
+                let Some(at) = *at else { continue };
+                // SAFETY: inside of the rank's part, as the layout says.
+                let memory = unsafe { piece(self.symmetric.address(own.rank), at, region_bytes(region)) };
+                if region_bytes(region) > 0 {
+                    stream.fill(&memory, poison(region.io))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn verified(&self) -> &Verified {
+        &self.verified
     }
 
     pub(super) fn program(&self) -> &Program {
         self.verified.program()
     }
 
-    /// Gives the other ranks signal words for `rank` that nobody looks at.
-    pub(super) fn lose_posts_to(&mut self, rank: Rank, context: &Context, stream: &Stream) -> Result<()> {
-        let mut up = Uploads { context, stream, kept: Vec::new() };
-        let nowhere = up.table(&vec![0u64; self.program().words() as usize])?;
-        let mut signals: Vec<u64> = self.ranks.iter().map(|r| r.signals.address()).collect();
-        signals[rank.index()] = nowhere;
-        let table = ConstPtr::new(up.table(&signals)?);
-        for other in all_ranks(self.program()).filter(|r| *r != rank) {
-            self.launch.params[other.index()].signals = table;
+    pub(super) fn launch(&self, place: usize) -> Launch {
+        self.launches[place]
+    }
+
+    /// By rank: its signal words; 0 if they are out of reach.
+    pub(super) fn signals(&self) -> Vec<u64> {
+        let words = |base: u64| if base == 0 { 0 } else { base + self.layout.signals };
+        all_ranks(self.program()).map(|r| words(self.symmetric.address(r))).collect()
+    }
+
+    /// What was bound for tensors of the host is bound again at the next run.
+    pub(super) fn unbind_host(&mut self) {
+        self.host = None;
+    }
+
+    pub(super) fn symmetric(&self) -> &Symmetric {
+        &self.symmetric
+    }
+
+    /// Where the copies of a region of the symmetric heap begin on a rank; 0 if that is out of reach.
+    pub(super) fn heap_address(&self, rank: Rank, region: usize) -> u64 {
+        match (self.symmetric.address(rank), self.layout.regions[region]) {
+            (0, _) | (_, None) => 0,
+            (base, Some(at)) => base + at,
         }
-        self.shared.append(&mut up.kept);
+    }
+
+    /// The copy of a region of the symmetric heap that the next epoch uses.
+    pub(super) fn region(&self, rank: Rank, name: &str) -> Result<DeviceTensor, RunError> {
+        let program = self.program();
+        let found = program.regions.iter().position(|r| r.name == name && r.kind != RegionKind::Bound);
+        match found {
+            Some(i) if self.own.iter().any(|o| o.rank == rank) => {
+                let region = &program.regions[i];
+                let rotation = self.epoch() % u64::from(region.depth) * copy_bytes(region);
+                let address = self.heap_address(rank, i) + rotation;
+                Ok(DeviceTensor { address, pitch_bytes: pitch_bytes(region) })
+            }
+            _ => {
+                let heap = program.regions.iter().filter(|r| r.kind != RegionKind::Bound);
+                Err(Refused::input(
+                    "no such region of the symmetric heap",
+                    format!("'{name}' on {rank}"),
+                    heap.map(|r| r.name.as_str()).collect::<Vec<_>>().join(", "),
+                    "name one of these, on a rank of this process; tensors of your own are bound",
+                )
+                .into())
+            }
+        }
+    }
+
+    // ---------------------------------------------------------------------------------------- outcomes
+
+    fn word(&self, own: usize, field: usize) -> u64 {
+        let at = own as u64 * OUTCOME_BYTES + field as u64;
+        self.outcomes.word(at).map_or(0, |w| w.load(Ordering::Acquire))
+    }
+
+    /// Own ranks that run anything.
+    fn running(&self) -> impl Iterator<Item = usize> {
+        let lanes = |i: &usize| self.program().lanes[self.own[*i].rank.index()] > 0;
+        (0..self.own.len()).filter(lanes)
+    }
+
+    /// Epochs that have ended on all own ranks.
+    fn ended(&self) -> u64 {
+        self.running().map(|i| self.word(i, offset_of!(Outcome, ended))).min().unwrap_or(self.started)
+    }
+
+    /// Of the next run, from 1.
+    pub(super) fn epoch(&self) -> u64 {
+        self.ended() + 1
+    }
+
+    /// Launches that were refused.
+    fn all_refused(&self) -> u64 {
+        self.running().map(|i| self.word(i, offset_of!(Outcome, refused))).max().unwrap_or(0)
+    }
+
+    fn faulted(&self) -> bool {
+        self.running().any(|i| self.word(i, offset_of!(Outcome, faulted)) != 0)
+    }
+
+    fn state(&self) -> State {
+        if self.faulted() {
+            State::Faulted
+        } else if self.all_refused() > self.refused {
+            State::Refused
+        } else if self.ended() >= self.started {
+            State::Ended
+        } else {
+            State::Running
+        }
+    }
+
+    // ---------------------------------------------------------------------------------------- runs
+
+    /// Starts a run of what is bound, on the caller's streams, or on the places' own.
+    pub(super) fn start(
+        &mut self,
+        bound: &Bound,
+        places: &mut [Place],
+        streams: Option<&[&Stream]>,
+        limits: &Limits,
+    ) -> Result<(), RunError> {
+        let mut captured = false;
+        for (i, (place, prepared)) in places.iter_mut().zip(&bound.launches).enumerate() {
+            captured |= start_on(place, prepared, streams.map(|s| s[i]), limits)?;
+        }
+        self.started += u64::from(!captured);
         Ok(())
     }
 
-    /// Runs one epoch.
+    /// Waits until all runs that were started have ended.
+    pub(super) fn wait(&mut self, places: &mut [Place], limits: &Limits) -> Result<(), RunError> {
+        let begin = Instant::now();
+        loop {
+            match self.state() {
+                State::Running => {}
+                State::Ended => return Ok(()),
+                State::Refused => return Err(self.take_refusals()),
+                State::Faulted => return Err(faults::fault(self, places, limits)),
+            }
+            if begin.elapsed() < SPIN {
+                std::hint::spin_loop();
+                continue;
+            }
+            places.iter_mut().try_for_each(|p| p.attend(limits))?;
+            if begin.elapsed() > Duration::from_micros(limits.whole_us) {
+                return Err(faults::give_up(self, places, limits));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// How many epochs have ended, if nothing went wrong.
+    pub(super) fn outcome(&mut self, places: &mut [Place], limits: &Limits) -> Result<u64, RunError> {
+        match self.state() {
+            State::Faulted => Err(faults::fault(self, places, limits)),
+            State::Refused => Err(self.take_refusals()),
+            State::Running | State::Ended => Ok(self.ended()),
+        }
+    }
+
+    /// Runs that were refused are not waited for.
+    fn take_refusals(&mut self) -> RunError {
+        let all = self.all_refused();
+        self.started = self.started.saturating_sub(all - self.refused);
+        self.refused = all;
+        RunError::Busy
+    }
+
+    /// Runs one epoch with tensors of the host.
     pub(super) fn run(
         &mut self,
-        kernel: &Kernel,
-        stream: &Stream,
-        shared_bytes: u32,
+        places: &mut [Place],
+        limits: &Limits,
+        generation: u64,
         bindings: &Bindings,
-    ) -> std::result::Result<Bindings, RunError> {
-        self.bind(stream, bindings).map_err(refused)?;
-        self.launch(kernel, stream, shared_bytes).map_err(refused)?;
-        if let Some(fault) = self.fault(stream).map_err(refused)? {
-            return Err(fault.into());
-        }
-        self.epoch += 1;
-        self.outputs(stream).map_err(refused)
-    }
-
-    #[allow(unsafe_code, reason = "a launch is what its parameters say")]
-    fn launch(&self, kernel: &Kernel, stream: &Stream, shared_bytes: u32) -> Result<()> {
-        if self.blocks > 0 {
-            let size = driver::Launch { blocks: self.blocks, threads: Geometry::THREADS, shared_bytes };
-            // SAFETY: the parameters point at memory that `self` owns until the run has been waited for, below, and the program
-            // was proved to stay inside of it.
-            unsafe { kernel.launch(stream, size, &self.launch) }?;
-        }
-        stream.synchronize()
-    }
-
-    /// Where the copy of a region begins that this epoch uses.
-    fn rotation(&self, region: &Region) -> u64 {
-        self.epoch % u64::from(region.depth) * copy_bytes(region)
-    }
-
-    fn bind(&self, stream: &Stream, bindings: &Bindings) -> Result<()> {
-        for (rank, name, tensor) in bindings.iter() {
-            let found = self.program().regions.iter().position(|r| r.name == name);
-            let Some((i, memory)) =
-                found.and_then(|i| Some((i, self.ranks.get(rank.index())?.regions.get(i)?)))
-            else {
-                continue;
-            };
-            let region = &self.program().regions[i];
-            stream.upload(memory, self.rotation(region), &pitched(tensor, pitch_bytes(region)))?;
-        }
-        Ok(())
-    }
-
-    fn outputs(&self, stream: &Stream) -> Result<Bindings> {
-        let mut outputs = Bindings::new();
-        for (rank, of) in all_ranks(self.program()).zip(&self.ranks) {
-            let regions = self.program().regions.iter().zip(&of.regions);
-            for (region, memory) in regions.filter(|(r, _)| matches!(r.io, Io::Output | Io::InOut)) {
-                let ([rows, cols], pitch) = (region.extent(rank), pitch_bytes(region));
-                let mut bytes = vec![0; (rows * pitch) as usize];
-                stream.download(memory, self.rotation(region), &mut bytes)?;
-                outputs.set(rank, &region.name, packed(region, [rows, cols], &bytes, pitch));
-            }
-        }
-        Ok(outputs)
-    }
-
-    /// The fault of this run, of the rank that saw it.
-    fn fault(&self, stream: &Stream) -> Result<Option<Fault>> {
-        let mut told = false;
-        for of in &self.ranks {
-            let mut bytes = [0u8; FAULT_BYTES as usize];
-            stream.download(&of.fault, 0, &mut bytes)?;
-            let word = |i: usize| {
-                u32::from_le_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]])
-            };
-            let long = |i: usize| u64::from(word(i)) | u64::from(word(i + 1)) << 32;
-            match word(0) {
-                0 => {}
-                1 => {
-                    let rank = Rank(word(2) as u16);
-                    return Ok(Some(self.explain(
-                        rank,
-                        [word(1), word(3), word(4), word(5), word(7)],
-                        [long(8), long(10), long(12)],
-                    )));
-                }
-                _ => told = true,
-            }
-        }
-        // Somebody raised the abort words and wrote no record.
-        Ok(told.then(|| {
-            self.explain(Rank(0), [FaultReason::Host as u32, 0, 0, u32::MAX, 0], [0, 0, self.epoch])
-        }))
-    }
-
-    /// In words, from a record: reason, lane, role, task, word; expected, seen, epoch.
-    fn explain(
-        &self,
-        rank: Rank,
-        [reason, lane, role, task, word]: [u32; 5],
-        [expected, seen, epoch]: [u64; 3],
-    ) -> Fault {
-        let program = self.program();
-        let of_rank = program.streams.iter().filter(|s| s.rank == rank);
-        // Records lie on the device stream by stream, as they do in the program.
-        let mut left = task;
-        let mut name = format!("lane {lane} of {rank}");
-        for s in of_rank {
-            if left < s.len && (role == Role::Comm as u32) == (s.stream == mk_core::Stream::Comm) {
-                name = program.task_name(mk_core::TaskId(s.first + left));
-            }
-            match left.checked_sub(s.len) {
-                Some(rest) => left = rest,
-                None => break,
-            }
-        }
-        let reason = FaultReason::from_code(reason);
-        let timeout = reason == Some(FaultReason::Signal);
-        let signal = if timeout { program.word_name(rank, word) } else { String::new() };
-        let us = self.bounds.run_clocks / super::CLOCKS_PER_US;
-        let what = match reason {
-            Some(FaultReason::Signal) => Reason::Timeout(us),
-            Some(FaultReason::Barrier) => Reason::Kernel("a barrier between roles was not reached".into()),
-            Some(FaultReason::Opcode) => Reason::Kernel(format!("it has no handler with opcode {word}")),
-            Some(FaultReason::Unreachable) => {
-                Reason::Kernel("a region or the signals of a rank are out of reach".into())
-            }
-            Some(FaultReason::Alignment) => {
-                Reason::Kernel("a rectangle does not consist of 16-byte rows: on a GPU, rows and their starts are multiples of 16 bytes".into())
-            }
-            Some(FaultReason::Arguments) => Reason::Kernel("its arguments are too large for a GPU".into()),
-            _ => Reason::Kernel("it was told to leave".into()),
+    ) -> Result<Bindings, RunError> {
+        let host = match self.host.take() {
+            Some(host) => host,
+            None => HostTensors::new(self, places, generation)?,
         };
-        Fault { rank, task: name, signal, expected, seen, epoch, reason: what }
+        let result = host.run(self, places, limits, bindings);
+        self.host = Some(host);
+        result
     }
 }
 
-fn all_ranks(program: &Program) -> impl Iterator<Item = Rank> + use<> {
-    (0..program.ranks).map(|r| Rank(r as u16))
+/// Starts a run on one GPU; whether that was recorded into a graph instead.
+#[allow(unsafe_code, reason = "a launch is what its parameters say")]
+fn start_on(
+    place: &mut Place,
+    prepared: &Prepared,
+    stream: Option<&Stream>,
+    limits: &Limits,
+) -> Result<bool, RunError> {
+    let blocks = prepared.launch.blocks;
+    if blocks == 0 {
+        return Ok(false);
+    }
+    if let Some(copy) = &prepared.copy {
+        return place.ring(limits, copy.address()).map(|()| false);
+    }
+    let stream = stream.unwrap_or(&place.stream);
+    // SAFETY: the parameters name memory of the program and of the binding, which live until the run has ended, and the program
+    // was proved to stay inside of it.
+    unsafe { place.launch(stream, blocks, &prepared.launch) }.map_err(refused)?;
+    stream.is_capturing().map_err(refused)
 }
 
-fn memory_of(program: &Program, context: &Context, stream: &Stream) -> Result<OfRank> {
-    let zeroed = |bytes: u64| {
-        let memory = DeviceMemory::new(context, bytes)?;
-        stream.fill(&memory, 0)?;
-        Ok(memory)
-    };
-    let regions = program.regions.iter().map(|r| {
-        let memory = DeviceMemory::new(context, copy_bytes(r).saturating_mul(r.depth.into()))?;
-        // NaN in all types of numbers: what is read and was never written is seen.
-        stream.fill(&memory, if r.io == Io::InOut { 0 } else { 0xff })?;
-        Ok(memory)
-    });
-    let regions = regions.collect::<Result<Vec<_>>>()?;
-    Ok(OfRank { regions, signals: zeroed(program.words() * 8)?, fault: zeroed(FAULT_BYTES)? })
-}
-
-/// By region and kind of box.
-fn maps(
-    program: &Program,
-    of: &OfRank,
-    infos: &[RegionInfo],
-    rank: Rank,
-    context: &Context,
-) -> Result<Vec<TensorMap>> {
-    let mut maps = Vec::new();
-    for ((region, memory), info) in program.regions.iter().zip(&of.regions).zip(infos) {
-        let [rows, cols] = region.extent(rank);
-        let matrix = Matrix {
-            address: memory.address(),
-            dtype: region.dtype,
-            rows,
-            cols,
-            copies: region.depth,
-            pitch_bytes: info.pitch_bytes,
-            copy_bytes: info.copy_bytes,
-        };
-        for rows in BOX_ROWS {
-            maps.push(encode(context, &matrix, rows)?.into());
-        }
-    }
-    Ok(maps)
-}
-
-/// A tensor's rows, each from a multiple of the pitch on.
-fn pitched(tensor: &Tensor, pitch: u64) -> Vec<u8> {
-    let row = (tensor.cols * tensor.dtype.bytes()) as usize;
-    if row as u64 == pitch || row == 0 {
-        return tensor.bytes.clone();
-    }
-    let mut bytes = vec![0; tensor.rows as usize * pitch as usize];
-    for (to, from) in bytes.chunks_exact_mut(pitch as usize).zip(tensor.bytes.chunks_exact(row)) {
-        to[..row].copy_from_slice(from);
-    }
-    bytes
-}
-
-/// The reverse.
-fn packed(region: &Region, [rows, cols]: [u64; 2], bytes: &[u8], pitch: u64) -> Tensor {
-    let row = (cols * region.dtype.bytes()) as usize;
-    let mut packed = Vec::with_capacity(row * rows as usize);
-    if row > 0 {
-        bytes.chunks_exact(pitch as usize).for_each(|r| packed.extend_from_slice(&r[..row]));
-    }
-    Tensor { dtype: region.dtype, rows, cols, bytes: packed }
-}
+/// How long a run is waited for without giving the core away: most end sooner.
+const SPIN: Duration = Duration::from_micros(200);
+/// Between two looks after that.
+const POLL: Duration = Duration::from_micros(20);

@@ -1,10 +1,10 @@
 //! What the kernel reads of a program: records, streams and regions of one rank, as tables.
 
 use crate::abi::{RegionInfo, STREAMS, StreamRange};
-use mk_core::{OpId, Program, Queue, Rank, Region, Task, Verified};
+use mk_core::{OpId, Queue, Rank, Region, Task, Verified};
 
 /// Rows begin at multiples of this: what TMA and bulk copies want.
-const ROW_BYTES: u64 = 16;
+pub(super) const ROW_BYTES: u64 = 16;
 
 /// Tables of one rank.
 pub(super) struct Tables {
@@ -12,7 +12,6 @@ pub(super) struct Tables {
     /// By lane and stream.
     pub(super) streams: Vec<StreamRange>,
     pub(super) queues: [StreamRange; STREAMS],
-    pub(super) regions: Vec<RegionInfo>,
 }
 
 impl Tables {
@@ -30,8 +29,7 @@ impl Tables {
             }
             tasks.extend(s.tasks().map(|id| resolved(program.task(id), verified.opcodes())));
         }
-        let regions = program.regions.iter().map(|r| region_info(r, rank)).collect();
-        Tables { tasks, streams, queues, regions }
+        Tables { tasks, streams, queues }
     }
 }
 
@@ -50,7 +48,8 @@ pub(super) fn copy_bytes(region: &Region) -> u64 {
     region.allocated()[0] * pitch_bytes(region)
 }
 
-fn region_info(region: &Region, rank: Rank) -> RegionInfo {
+/// A region on the symmetric heap.
+pub(super) fn region_info(region: &Region, rank: Rank) -> RegionInfo {
     let [rows, cols] = region.extent(rank);
     RegionInfo {
         pitch_bytes: pitch_bytes(region),
@@ -63,12 +62,8 @@ fn region_info(region: &Region, rank: Rank) -> RegionInfo {
     }
 }
 
-/// Blocks of a launch before those of each rank.
-pub(super) fn first_blocks(program: &Program) -> Vec<u32> {
-    let mut next = 0;
-    let first = |&lanes: &u16| {
-        next += u32::from(lanes);
-        next - u32::from(lanes)
-    };
-    program.lanes.iter().map(first).collect()
+/// The caller's own tensor. It is the same in every epoch: only its own rank reaches it, and runs of a rank are in order.
+pub(super) fn bound_info(region: &Region, rank: Rank, pitch_bytes: u64) -> RegionInfo {
+    let of_one_copy = region.extent(rank)[0].max(1) * pitch_bytes;
+    RegionInfo { pitch_bytes, copy_bytes: of_one_copy, depth: 1, ..region_info(region, rank) }
 }

@@ -1,0 +1,120 @@
+//! One GPU of this process: its kernel, its streams, the ranks that it runs.
+
+use super::resident::Resident;
+use super::{Limits, refused};
+use crate::Error;
+use crate::abi::{self, ENTRY, Geometry};
+use crate::driver::{self, Context, Device, DeviceMemory, Kernel, Launch, Memory as _, Module, Residency, Stream};
+use mk_core::{Program, Rank, RunError};
+
+/// See the module. Fields are dropped in this order.
+pub(super) struct Place {
+    pub(super) ranks: Vec<Rank>,
+    pub(super) resident: Option<Resident>,
+    pub(super) kernel: Kernel,
+    shared_bytes: u32,
+    /// Which launch runs here.
+    admission: DeviceMemory,
+    /// For runs of host tensors, and for tables.
+    pub(super) stream: Stream,
+    /// For looking at memory while a kernel runs.
+    pub(super) control: Stream,
+    pub(super) context: Context,
+}
+
+impl Place {
+    pub(super) fn new(
+        device: &Device,
+        rank: Rank,
+        cubin: &[u8],
+        shared_bytes: u32,
+        resident: bool,
+    ) -> Result<Place, Error> {
+        let context = device.context()?;
+        let kernel = Module::load(&context, cubin)?.kernel(ENTRY)?;
+        kernel.allow_shared(shared_bytes)?;
+        let (stream, control) = (Stream::new(&context)?, Stream::new(&context)?);
+        let admission = DeviceMemory::new(&context, size_of::<abi::Admission>() as u64)?;
+        stream.fill(&admission, 0)?;
+        let resident = if resident { Some(Resident::new(&context)?) } else { None };
+        let ranks = vec![rank];
+        Ok(Place { ranks, resident, kernel, shared_bytes, admission, stream, control, context })
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        self.context.device()
+    }
+
+    pub(super) fn admission(&self) -> u64 {
+        self.admission.address()
+    }
+
+    /// Blocks that a program has here.
+    pub(super) fn blocks(&self, program: &Program) -> u32 {
+        self.ranks.iter().map(|r| u32::from(program.lanes[r.index()])).sum()
+    }
+
+    pub(super) fn residency(&self) -> Result<Residency, driver::Error> {
+        self.kernel.residency(Geometry::THREADS, self.shared_bytes)
+    }
+
+    /// Whether all lanes of a program can be resident here.
+    pub(super) fn check(&self, program: &Program, reserved_sms: u32) -> Result<(), driver::Error> {
+        self.residency()?.check(self.blocks(program), reserved_sms)
+    }
+
+    /// Starts the kernel on so many blocks.
+    ///
+    /// # Safety
+    /// As [`Kernel::launch`].
+    #[allow(unsafe_code, reason = "a launch is what its parameter says")]
+    pub(super) unsafe fn launch(
+        &self,
+        stream: &Stream,
+        blocks: u32,
+        parameter: &abi::Launch,
+    ) -> Result<(), driver::Error> {
+        let size = Launch { blocks, threads: Geometry::THREADS, shared_bytes: self.shared_bytes };
+        // SAFETY: the caller's promise.
+        unsafe { self.kernel.launch(stream, size, parameter) }
+    }
+
+    /// Gives the resident kernel a launch, whose parameters lie at this address of the device.
+    pub(super) fn ring(&mut self, limits: &Limits, launch: u64) -> Result<(), RunError> {
+        self.with_resident(|r, place| r.ring(place, limits, launch))
+    }
+
+    /// While a run is waited for: whether the GPU still answers; and a resident kernel that has gone comes back.
+    pub(super) fn attend(&mut self, limits: &Limits) -> Result<(), RunError> {
+        self.is_idle()?;
+        self.with_resident(|r, place| r.attend(place, limits))
+    }
+
+    /// Lets the resident kernel leave.
+    pub(super) fn park(&mut self, limits: &Limits) -> Result<(), RunError> {
+        self.with_resident(|r, place| r.park(place, limits))
+    }
+
+    fn with_resident(
+        &mut self,
+        f: impl FnOnce(&mut Resident, &Place) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let Some(mut resident) = self.resident.take() else { return Ok(()) };
+        let result = f(&mut resident, self);
+        self.resident = Some(resident);
+        result
+    }
+
+    /// After a fault: no launch runs here any more.
+    pub(super) fn renew(&mut self) -> Result<(), driver::Error> {
+        if let Some(resident) = &mut self.resident {
+            resident.forget();
+        }
+        self.stream.fill(&self.admission, 0)
+    }
+
+    /// Whether no kernel of ours runs on the streams of this place.
+    pub(super) fn is_idle(&self) -> Result<bool, RunError> {
+        self.stream.is_done().map_err(refused)
+    }
+}
