@@ -37,10 +37,10 @@ pub fn operator(config: Config, operator: &str, open: Open<'_>) -> Result<(), St
     let operator = find(operator)?;
     let mut context = Context::new(config, Network::Mapped);
     run(&mut context, operator.generate, operator.name, open, |_| true)?;
-    context.covered(operator.branches).map_err(|e| format!("{}: {e}", operator.name))
+    context.covered(&(operator.branches)(config)).map_err(|e| format!("{}: {e}", operator.name))
 }
 
-/// Runs an operator at shapes that have been silently wrong elsewhere.
+/// Runs an operator at shapes that have been silently wrong elsewhere, each in several worlds.
 ///
 /// # Errors
 /// The first that fails.
@@ -49,7 +49,7 @@ pub fn operator_shapes(config: Config, operator: &str, open: Open<'_>) -> Result
     let mut context = Context::new(config, Network::Mapped);
     for i in 0..count {
         context.reseed(i as u64);
-        shape(&mut context, i)?.run(open, i as u64)?;
+        shape(&mut context, i, &|case| case.run(open, i as u64))?;
     }
     Ok(())
 }

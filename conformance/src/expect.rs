@@ -3,7 +3,6 @@
 use crate::value::{decode, encode, format, part, put};
 use mk_core::{DType, Rect, Tensor};
 use reference::{Element, Format};
-use std::collections::BTreeMap;
 
 /// What one element must be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,25 +40,44 @@ impl FromIterator<Want> for Results {
     }
 }
 
+/// What an element is near to that has no bound.
+const EXACT: Want = Want { value: 0.0, bound: 0.0 };
+
 /// What a region must hold: these bytes, except for elements that may differ a little.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     pub(crate) tensor: Tensor,
-    near: BTreeMap<usize, Want>,
+    /// By element, those without a bound among them; empty as long as none has one.
+    near: Vec<Want>,
 }
 
 impl Expected {
     /// Exactly this.
     pub(crate) fn new(tensor: Tensor) -> Expected {
-        Expected { tensor, near: BTreeMap::new() }
+        Expected { tensor, near: Vec::new() }
     }
 
     /// These bytes are written there.
     pub(crate) fn bytes(&mut self, at: Rect, part: &Tensor) {
         for i in self.places(at) {
-            self.near.remove(&i);
+            self.keep(i, EXACT);
         }
         put(&mut self.tensor, at, part);
+    }
+
+    /// Element `i` may differ from its bytes as far as this says.
+    fn keep(&mut self, i: usize, want: Want) {
+        if self.near.is_empty() && want.bound > 0.0 {
+            self.near = vec![EXACT; (self.tensor.rows * self.tensor.cols) as usize];
+        }
+        if let Some(near) = self.near.get_mut(i) {
+            *near = want;
+        }
+    }
+
+    /// What element `i` is near to, if it has a bound.
+    fn near(&self, i: usize) -> Option<Want> {
+        self.near.get(i).copied().filter(|w| w.bound > 0.0)
     }
 
     /// A task leaves this there.
@@ -76,25 +94,22 @@ impl Expected {
         let n = self.tensor.dtype.bytes() as usize;
         for (i, want) in self.places(at).zip(wants) {
             self.tensor.bytes[i * n..(i + 1) * n].copy_from_slice(&encode(self.tensor.dtype, want.value));
-            self.near.remove(&i);
-            if want.bound > 0.0 {
-                self.near.insert(i, *want);
-            }
+            self.keep(i, *want);
         }
     }
 
     /// What is expected there.
     pub(crate) fn wants(&self, at: Rect) -> Vec<Want> {
         let exact = |i| Want::exactly(decode(self.tensor.dtype, &self.tensor.bytes, i));
-        self.places(at).map(|i| self.near.get(&i).copied().unwrap_or_else(|| exact(i))).collect()
+        self.places(at).map(|i| self.near(i).unwrap_or_else(|| exact(i))).collect()
     }
 
     /// A rectangle of this region is copied into `to`: the same bytes, as uncertain as they were.
     pub(crate) fn copy_to(&self, from: Rect, to: &mut Expected, into: Rect) {
         to.bytes(into, &part(&self.tensor, from));
         for (i, j) in self.places(from).zip(to.places(into)) {
-            if let Some(want) = self.near.get(&i) {
-                to.near.insert(j, *want);
+            if let Some(want) = self.near(i) {
+                to.keep(j, want);
             }
         }
     }
@@ -118,7 +133,7 @@ impl Expected {
         let format = format(got.dtype).unwrap_or(Format::F32);
         let n = got.dtype.bytes() as usize;
         let pairs = got.bytes.chunks_exact(n).zip(self.tensor.bytes.chunks_exact(n));
-        let wrong = |&(i, (got, want)): &(usize, (&[u8], &[u8]))| match self.near.get(&i) {
+        let wrong = |&(i, (got, want)): &(usize, (&[u8], &[u8]))| match self.near(i) {
             None => got != want,
             Some(w) => {
                 let got = decode(self.tensor.dtype, got, 0) as f32;
@@ -128,7 +143,7 @@ impl Expected {
         let mut all = pairs.enumerate().filter(wrong);
         let Some((i, (is, should))) = all.next() else { return Ok(()) };
         let (row, col) = (i as u64 / got.cols, i as u64 % got.cols);
-        let bound = self.near.get(&i).map_or(String::new(), |w| format!(" (allowed: {:e})", w.bound));
+        let bound = self.near(i).map_or(String::new(), |w| format!(" (allowed: {:e})", w.bound));
         Err(format!(
             "row {row}, column {col} is {}, not {}{bound}; {} of {} elements are wrong",
             show(got.dtype, is),
@@ -181,6 +196,6 @@ mod tests {
         e.copy_to(Rect::new(1, 1, 1, 2), &mut to, Rect::new(0, 0, 1, 2));
         assert_eq!(to.wants(Rect::new(0, 0, 1, 2)), e.wants(Rect::new(1, 1, 1, 2)));
         to.bytes(Rect::new(0, 1, 1, 1), &part(&e.tensor, Rect::new(0, 0, 1, 1)));
-        assert!(to.near.is_empty());
+        assert_eq!(to.near(1), None);
     }
 }

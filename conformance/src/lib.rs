@@ -3,6 +3,7 @@
 mod board;
 mod case;
 mod check;
+mod checks;
 mod config;
 mod context;
 mod expect;
@@ -17,6 +18,7 @@ mod value;
 
 pub use case::Open;
 pub use check::{covered, handler, operator, operator_shapes};
+pub use checks::Check;
 pub use config::{Config, Numerics};
 pub use network::Network;
 pub use session::{

@@ -3,6 +3,7 @@
 pub(crate) mod all_gather_gemm;
 
 use crate::case::Case;
+use crate::config::Config;
 use crate::context::{Context, Generator};
 
 /// An operator's generators.
@@ -10,18 +11,18 @@ pub(crate) struct Operator {
     pub(crate) name: &'static str,
     /// Random legal shapes.
     pub(crate) generate: Generator,
-    pub(crate) branches: &'static [&'static str],
+    pub(crate) branches: fn(Config) -> Vec<&'static str>,
     /// Shapes that have gone wrong elsewhere: how many, and each of them.
     pub(crate) shapes: (usize, Shape),
 }
 
-/// One of an operator's shapes, by number.
-type Shape = fn(&mut Context, usize) -> Result<Case, String>;
+/// Runs one of an operator's shapes, by number, in several worlds.
+type Shape = fn(&mut Context, usize, &dyn Fn(Case) -> Result<(), String>) -> Result<(), String>;
 
 /// All of them.
 pub(crate) const OPERATORS: &[Operator] = &[Operator {
     name: "all-gather-gemm",
     generate: all_gather_gemm::generate,
-    branches: all_gather_gemm::BRANCHES,
+    branches: all_gather_gemm::branches,
     shapes: (all_gather_gemm::SHAPES, all_gather_gemm::shape),
 }];

@@ -1,10 +1,10 @@
 //! What a session must do whatever its programs are.
 
 use crate::case::{Case, Open};
-use crate::config::Config;
+use crate::config::{Config, Numerics};
 use crate::context::Context;
 use crate::network::Network;
-use crate::operators::all_gather_gemm::{case, with_data};
+use crate::operators::all_gather_gemm::{Product, case, with_data};
 use crate::value::{encode, values};
 use mk_compute::AllGatherGemm;
 use mk_core::{Bindings, DType, Rank, RunError, Tensor};
@@ -112,8 +112,8 @@ pub fn alternates(config: Config, open: Open<'_>) -> Result<(), String> {
 ///
 /// # Errors
 /// What differs.
-pub fn gives_the_same_bits(open: Open<'_>) -> Result<(), String> {
-    let case = product(Config::rounded(), 3, [130, 48, 320], 2)?;
+pub fn gives_the_same_bits(config: Config, open: Open<'_>) -> Result<(), String> {
+    let case = product(Config { numerics: Numerics::Rounded, ..config }, 3, [130, 48, 320], 2)?;
     let given = &case.epochs[0].given;
     let mut first = None;
     for seed in 0..4 {
@@ -143,7 +143,7 @@ pub fn spreads_nan(config: Config, open: Open<'_>) -> Result<(), String> {
         let at = (row * t.cols + col) as usize * nan.len();
         t.bytes[at..at + nan.len()].copy_from_slice(&nan);
     }
-    let case = with_data(&context, world, AllGatherGemm::new(m, n, k, DType::Bf16), vec![[a, b]])?;
+    let case = with_data(world, AllGatherGemm::new(m, n, k, DType::Bf16), &[Product::new(config, a, b)])?;
     let wanted = case.epochs[0].want.values().flat_map(|e| values(&e.tensor));
     assert_eq!(wanted.filter(|x| x.is_nan()).count() as u64, m + n - 1, "a row and a column are expected");
     case.run(open, 1)

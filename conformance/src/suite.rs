@@ -1,117 +1,124 @@
-//! The macro.
+//! The macro, and the list that it and [`Check`](crate::Check) live from.
 
-/// Makes a module of tests that any [`Session`](mk_core::Session) must pass: one for each handler on each network, one for
+/// Makes a module of tests that any [`Session`](mk_core::Session) must pass: one for each handler on each network, those of
 /// each operator, and those of the session itself.
 ///
 /// It takes the module's name, a [`Config`](crate::Config), and what opens a session: a function or a closure with typed
-/// arguments, `|registry: &Registry, hardware: &Hardware, seed: u64|`.
+/// arguments, `|registry: &Registry, hardware: &Hardware, seed: u64|`. Two more may follow:
 ///
-/// A new handler needs a generator in this crate and a line here; without them `every_handler_is_tested` fails.
+/// - `networks = [Mapped]`: there are only these, and no tests of others;
+/// - `skip = why`: a function that says why nothing can be tested here, `fn() -> Option<String>`. The tests then print it and
+///   do nothing.
+///
+/// A new handler needs a generator in this crate and a line in the list of checks; without them `every_handler_is_tested`
+/// fails.
 #[macro_export]
 macro_rules! suite {
     ($name:ident, $config:expr, $open:expr) => {
+        $crate::suite!($name, $config, $open, networks = [Mapped, Ordered, Unordered]);
+    };
+    ($name:ident, $config:expr, $open:expr, networks = [$($network:ident),* $(,)?]) => {
+        $crate::suite!($name, $config, $open, networks = [$($network),*], skip = || None::<String>);
+    };
+    ($name:ident, $config:expr, $open:expr, networks = [$($network:ident),* $(,)?], skip = $skip:expr) => {
         mod $name {
             #[allow(unused_imports, reason = "what opens a session may need them")]
             use super::*;
-            $crate::suite! { @tests $config, $open;
-                handlers {
-                    Mapped {
-                        add = "add",
-                        cast = "cast",
-                        copy = "copy",
-                        gemm = "gemm",
-                        nop = "nop",
-                        scale = "scale",
-                        swiglu = "swiglu",
-                        nvlink_put = "nvlink.put",
-                        nvlink_get = "nvlink.get",
-                        nvlink_put_signal = "nvlink.put_signal",
-                        nvlink_reduce_put = "nvlink.reduce_put",
-                        nvlink_signal = "nvlink.signal",
-                        nvlink_wait = "nvlink.wait",
-                    }
-                    Ordered {
-                        rdma_ordered_put = "rdma.put",
-                        rdma_ordered_get = "rdma.get",
-                        rdma_ordered_put_signal = "rdma.put_signal",
-                        rdma_ordered_reduce_put = "rdma.reduce_put",
-                        rdma_ordered_signal = "rdma.signal",
-                        rdma_ordered_wait = "rdma.wait",
-                    }
-                    Unordered {
-                        rdma_unordered_put = "rdma.put",
-                        rdma_unordered_get = "rdma.get",
-                        rdma_unordered_put_signal = "rdma.put_signal",
-                        rdma_unordered_reduce_put = "rdma.reduce_put",
-                        rdma_unordered_signal = "rdma.signal",
-                        rdma_unordered_wait = "rdma.wait",
-                    }
+            // Names that what a caller passes in does not have.
+            fn conformance_open(
+                registry: &$crate::macro_support::Registry,
+                hardware: &$crate::macro_support::Hardware,
+                seed: u64,
+            ) -> Box<dyn $crate::macro_support::Session> {
+                Box::new(($open)(registry, hardware, seed))
+            }
+            fn conformance_pass(name: &str) {
+                let config = $config.networks(&[$($crate::Network::$network),*]);
+                if let Some(why) = ($skip)() {
+                    println!("skipped: {why}");
+                    return;
                 }
-                operators {
-                    all_gather_gemm, regress_flux_17_all_gather_gemm = "all-gather-gemm",
+                let check = $crate::Check::named(name).expect("a check of the list");
+                if let Err(error) = check.run(config, &conformance_open) {
+                    panic!("{error}");
                 }
             }
+            $($crate::listed!($network [$crate::tests!]);)*
+            $crate::listed!(operators [$crate::tests!]);
+            $crate::listed!(session [$crate::tests!]);
         }
     };
-    (@tests $config:expr, $open:expr;
-        handlers { $($network:ident { $($test:ident = $handler:literal,)* })* }
-        operators { $($random:ident, $shapes:ident = $operator:literal,)* }
-    ) => {
-        fn open(
-            registry: &$crate::macro_support::Registry,
-            hardware: &$crate::macro_support::Hardware,
-            seed: u64,
-        ) -> Box<dyn $crate::macro_support::Session> {
-            Box::new(($open)(registry, hardware, seed))
-        }
-        fn pass(result: Result<(), String>) {
-            if let Err(error) = result {
-                panic!("{error}");
-            }
-        }
-        $($(
-            #[test]
-            fn $test() {
-                pass($crate::handler($config, $crate::Network::$network, $handler, &open));
-            }
-        )*)*
+}
+
+/// A test for each check of a list.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident = $what:expr,)*) => {
         $(
             #[test]
-            fn $random() {
-                pass($crate::operator($config, $operator, &open));
-            }
-            #[test]
-            fn $shapes() {
-                pass($crate::operator_shapes($config, $operator, &open));
+            fn $name() {
+                conformance_pass(stringify!($name));
             }
         )*
-        #[test]
-        fn every_handler_is_tested() {
-            let tested = [$($($handler,)*)*];
-            for network in $crate::Network::ALL {
-                let registry = network.registry(2, 4, 1).expect("two nodes of two ranks are a world");
-                pass($crate::covered(&registry, &tested));
-            }
+    };
+}
+
+/// Calls a macro with the checks of one network, of operators, or of the session.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! listed {
+    (Mapped [$($then:tt)*]) => {
+        $($then)* {
+            add = Handler(Mapped, "add"),
+            cast = Handler(Mapped, "cast"),
+            copy = Handler(Mapped, "copy"),
+            gemm = Handler(Mapped, "gemm"),
+            nop = Handler(Mapped, "nop"),
+            scale = Handler(Mapped, "scale"),
+            swiglu = Handler(Mapped, "swiglu"),
+            nvlink_put = Handler(Mapped, "nvlink.put"),
+            nvlink_get = Handler(Mapped, "nvlink.get"),
+            nvlink_put_signal = Handler(Mapped, "nvlink.put_signal"),
+            nvlink_reduce_put = Handler(Mapped, "nvlink.reduce_put"),
+            nvlink_signal = Handler(Mapped, "nvlink.signal"),
+            nvlink_wait = Handler(Mapped, "nvlink.wait"),
         }
-        #[test]
-        fn tensors_that_do_not_fit_are_refused() {
-            pass($crate::refuses_wrong_tensors($config, &open));
+    };
+    (Ordered [$($then:tt)*]) => {
+        $($then)* {
+            rdma_ordered_put = Handler(Ordered, "rdma.put"),
+            rdma_ordered_get = Handler(Ordered, "rdma.get"),
+            rdma_ordered_put_signal = Handler(Ordered, "rdma.put_signal"),
+            rdma_ordered_reduce_put = Handler(Ordered, "rdma.reduce_put"),
+            rdma_ordered_signal = Handler(Ordered, "rdma.signal"),
+            rdma_ordered_wait = Handler(Ordered, "rdma.wait"),
         }
-        #[test]
-        fn programs_of_another_world_are_refused() {
-            pass($crate::refuses_foreign_programs($config, &open));
+    };
+    (Unordered [$($then:tt)*]) => {
+        $($then)* {
+            rdma_unordered_put = Handler(Unordered, "rdma.put"),
+            rdma_unordered_get = Handler(Unordered, "rdma.get"),
+            rdma_unordered_put_signal = Handler(Unordered, "rdma.put_signal"),
+            rdma_unordered_reduce_put = Handler(Unordered, "rdma.reduce_put"),
+            rdma_unordered_signal = Handler(Unordered, "rdma.signal"),
+            rdma_unordered_wait = Handler(Unordered, "rdma.wait"),
         }
-        #[test]
-        fn two_programs_alternate() {
-            pass($crate::alternates($config, &open));
+    };
+    (operators [$($then:tt)*]) => {
+        $($then)* {
+            all_gather_gemm = Operator("all-gather-gemm"),
+            regress_flux_17_all_gather_gemm = Shapes("all-gather-gemm"),
         }
-        #[test]
-        fn the_same_data_give_the_same_bits() {
-            pass($crate::gives_the_same_bits(&open));
-        }
-        #[test]
-        fn a_nan_spreads_only_where_it_must() {
-            pass($crate::spreads_nan($config, &open));
+    };
+    (session [$($then:tt)*]) => {
+        $($then)* {
+            every_handler_is_tested = Session(every_handler_is_tested),
+            tensors_that_do_not_fit_are_refused = Session(refuses_wrong_tensors),
+            programs_of_another_world_are_refused = Session(refuses_foreign_programs),
+            two_programs_alternate = Session(alternates),
+            the_same_data_give_the_same_bits = Session(gives_the_same_bits),
+            a_nan_spreads_only_where_it_must = Session(spreads_nan),
         }
     };
 }

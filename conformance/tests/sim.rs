@@ -29,4 +29,7 @@ fn rough(registry: &Registry, hardware: &Hardware, seed: u64) -> Simulator {
 }
 
 suite!(exact, Config::exact(), simulator);
-suite!(rounded_whole_rows_and_rough, Config::rounded().whole_rows(), rough);
+suite!(rounded_and_rough, Config::rounded(), rough);
+// What GPUs are asked.
+suite!(aligned, Config::exact().aligned(), simulator, networks = [Mapped]);
+suite!(aligned_rounded_and_rough, Config::rounded().aligned(), rough, networks = [Mapped]);

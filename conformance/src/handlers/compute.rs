@@ -46,7 +46,7 @@ pub(crate) trait Compute {
 }
 
 /// The regions of one rank: inputs, and the output unless it is the first input.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Boards {
     pub(crate) inputs: Vec<Board>,
     pub(crate) output: Board,
@@ -134,8 +134,9 @@ impl<H: Compute> Plan<H> {
         let tickets = c.choose("a ticket queue", true, 5);
         let (mut jobs, mut extents) = (Vec::new(), (vec![Vec::new(); types.0.len()], Vec::new()));
         for rank in registry.topology().ranks() {
-            let mut boards =
-                Boards { inputs: vec![Board::default(); types.0.len()], output: Board::default(), in_place };
+            let board = |dtype: &DType| Board::new(c.config, *dtype);
+            let (inputs, output) = (types.0.iter().map(board).collect(), board(&types.1));
+            let mut boards = Boards { inputs, output, in_place };
             let count = c.random.pick(&[1, 1, 2, 3]) - u64::from(rank.0 > 0 && c.random.one_in(3));
             c.note("several tasks of a rank", count > 1);
             for _ in 0..count {
@@ -144,7 +145,7 @@ impl<H: Compute> Plan<H> {
                 let lane = Queue::Lane(Lane(c.random.below(2) as u16));
                 jobs.push(Placed { rank, job, flow, queue: if tickets { Queue::Ticket } else { lane } });
             }
-            let odd = c.config.odd_rows && c.random.one_in(2);
+            let odd = c.random.one_in(2);
             for (board, of) in boards.inputs.iter().zip(&mut extents.0) {
                 of.push(board.finish(&mut c.random, odd));
             }

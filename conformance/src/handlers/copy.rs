@@ -110,7 +110,8 @@ impl Plan {
         }
         c.note("rotating regions", plan.depths.iter().any(|d| *d > 1));
         c.note("staging memory", plan.kinds.contains(&RegionKind::Staging));
-        let mut boards = vec![[(); 3].map(|()| Board::default()); registry.world().size() as usize];
+        let ranks = registry.world().size() as usize;
+        let mut boards = vec![[(); 3].map(|()| Board::new(c.config, dtype)); ranks];
         let count = if style.prefix || style.gathers { 3 } else { c.random.range(1, 4) };
         for i in 0..count as usize {
             let copy = plan.copy(c, registry, &mut boards, i)?;
@@ -123,7 +124,7 @@ impl Plan {
         }
         plan.note(c);
         for board in &boards {
-            let odd = c.config.odd_rows && c.random.one_in(2);
+            let odd = c.random.one_in(2);
             for (region, extents) in board.iter().zip(&mut plan.extents) {
                 extents.push(region.finish(&mut c.random, odd));
             }
@@ -159,10 +160,11 @@ impl Plan {
                 (me, c.random.pick(if any { &peers } else { &others }))
             }
         };
+        let grain = c.config.grain(&[self.dtype]);
         let size = match before {
             Some(before) if chained => [before.dst.rows, before.dst.cols],
-            _ if c.choose("no elements", true, 12) => [0, c.random.range(1, 9)],
-            _ => [c.random.range(1, 12), c.random.range(1, 70)],
+            _ if c.choose("no elements", true, 12) => [0, c.random.range(1, 9).next_multiple_of(grain)],
+            _ => [c.random.range(1, 12), c.random.range(1, 70).next_multiple_of(grain)],
         };
         let mut copy = Copy {
             me,

@@ -8,15 +8,20 @@ use crate::value::format;
 use mk_core::{DType, Rect, Walk};
 
 /// The branches of [`job`].
-pub(crate) const BRANCHES: [&str; 4] = ["several blocks", "a partial block", "no elements", "in place"];
+pub(crate) const BRANCHES: [&str; 5] =
+    ["several blocks", "a partial block", "a row wider than a page", "no elements", "in place"];
 
 /// Bytes of a page of shared memory: a block is as many rows as fit into one.
 const PAGE_BYTES: u64 = 16 * 1024;
 
+/// Bytes of an element of the widest type.
+fn widest(types: &(Vec<DType>, DType)) -> u64 {
+    types.0.iter().chain([&types.1]).map(|t| t.bytes()).max().unwrap_or(1)
+}
+
 /// Rows of one block.
 fn block_rows(cols: u64, types: &(Vec<DType>, DType)) -> u64 {
-    let widest = types.0.iter().chain([&types.1]).map(|t| t.bytes()).max().unwrap_or(1);
-    (PAGE_BYTES / (cols * widest).max(1)).max(1)
+    (PAGE_BYTES / (cols * widest(types)).max(1)).max(1)
 }
 
 /// How all rectangles are walked.
@@ -40,13 +45,18 @@ pub(crate) fn job<P>(c: &mut Context, types: &(Vec<DType>, DType), boards: &mut 
 }
 
 fn size(c: &mut Context, types: &(Vec<DType>, DType)) -> [u64; 2] {
+    let grain = c.config.grain(&[&types.0[..], &[types.1]].concat());
     if c.choose("no elements", true, 12) {
-        return c.random.pick(&[[0, 0], [0, 9], [9, 0]]);
+        return c.random.pick(&[[0, 0], [0, 9_u64.next_multiple_of(grain)], [9, 0]]);
     }
-    let wide = c.random.one_in(5);
-    let cols = if wide { c.random.range(1000, 2100) } else { c.random.range(1, 40) };
-    let rows = if wide { c.random.range(1, 11) } else { c.random.range(1, 24) };
+    let (rows, cols) = match c.random.below(15) {
+        0 => (c.random.range(1, 3), c.random.range(8000, 9000)),
+        1..=3 => (c.random.range(1, 11), c.random.range(1000, 2100)),
+        _ => (c.random.range(1, 24), c.random.range(1, 40)),
+    };
+    let cols = cols.next_multiple_of(grain);
     let block = block_rows(cols, types);
+    c.note("a row wider than a page", cols * widest(types) > PAGE_BYTES);
     c.note("several blocks", rows > block);
     c.note("a partial block", rows > block && rows % block > 0);
     [rows, cols]

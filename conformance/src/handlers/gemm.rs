@@ -28,18 +28,20 @@ impl Compute for Gemm {
         (vec![dtype; 2], dtype)
     }
 
-    fn job(c: &mut Context, _: &(Vec<DType>, DType), boards: &mut Boards) -> Job<[u64; 3]> {
+    fn job(c: &mut Context, types: &(Vec<DType>, DType), boards: &mut Boards) -> Job<[u64; 3]> {
+        let grain = c.config.grain(&types.0);
         let whole = c.choose("a whole tile", true, 24);
         let side = |c: &mut Context, most: u64| match c.random.below(4) {
             0 => c.random.pick(&[1, 8, 16, most / 2, most - 1, most]),
             _ => c.random.range(1, most / 4),
         };
         let m = if whole { 128 } else { side(c, 128) };
-        let n = if whole { 256 } else { side(c, 256) };
+        let n = if whole { 256 } else { side(c, 256).next_multiple_of(grain) };
         let k = match c.random.below(3) {
             0 => c.random.pick(&[0, 8, 63, 64, 65, 128, 192, 320]),
             _ => c.random.range(1, 150),
-        };
+        }
+        .next_multiple_of(grain);
         c.note("no sum", k == 0);
         c.note("several blocks", k > BLOCK_K);
         c.note("a partial block", k > BLOCK_K && k % BLOCK_K > 0);

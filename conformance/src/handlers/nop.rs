@@ -80,13 +80,14 @@ pub(super) fn generate(c: &mut Context) -> Result<Case, String> {
 }
 
 impl Relay {
-    fn draw(c: &mut Context, ranks: &[Rank], boards: &mut [[Board; 3]]) -> Relay {
+    fn draw(c: &mut Context, ranks: &[Rank], dtype: DType, boards: &mut [[Board; 3]]) -> Relay {
+        let grain = c.config.grain(&[dtype]);
         let rank = c.random.pick(ranks);
         let again = c.choose("a post before the store's wait", true, 4);
         let two = c.choose("a nop that joins two and tells two", !again, 2);
         let [x, mid, out] = &mut boards[rank.index()];
         let mut part = || {
-            let size = [c.random.range(1, 20), c.random.range(1, 70)];
+            let size = [c.random.range(1, 20), c.random.range(1, 70).next_multiple_of(grain)];
             let mut below = |board: &mut Board| board.below(&mut c.random, size, None);
             Part { x: below(x), mid: below(mid), out: below(out), next: again.then(|| below(x)) }
         };
@@ -107,13 +108,14 @@ impl Relay {
 impl Plan {
     fn draw(c: &mut Context, registry: &Registry) -> Plan {
         let ranks: Vec<Rank> = registry.topology().ranks().collect();
-        let mut boards = vec![[(); 3].map(|()| Board::default()); ranks.len()];
+        let dtype = c.random.pick(&DType::ALL);
+        let mut boards = vec![[(); 3].map(|()| Board::new(c.config, dtype)); ranks.len()];
         let relays: Vec<Relay> =
-            (0..c.random.range(1, 3)).map(|_| Relay::draw(c, &ranks, &mut boards)).collect();
+            (0..c.random.range(1, 3)).map(|_| Relay::draw(c, &ranks, dtype, &mut boards)).collect();
         c.note("several writers and readers", relays.len() > 1);
         let mut extents: [Vec<[u64; 2]>; 3] = Default::default();
         for board in &boards {
-            let odd = c.config.odd_rows && c.random.one_in(2);
+            let odd = c.random.one_in(2);
             for (region, extents) in board.iter().zip(&mut extents) {
                 extents.push(region.finish(&mut c.random, odd));
             }
@@ -123,7 +125,7 @@ impl Plan {
         let tickets = c.choose("a ticket queue", true, 3);
         let set = c.choose("set words", !tickets, 3);
         let kind = if set { SignalKind::Set } else { SignalKind::Add };
-        Plan { dtype: c.random.pick(&DType::ALL), relays, extents, depths, tickets, kind }
+        Plan { dtype, relays, extents, depths, tickets, kind }
     }
 
     fn name(&self) -> String {

@@ -9,8 +9,19 @@ use crate::value::{draw, values};
 use mk_compute::SwigluArgs;
 use mk_core::{DType, RegionId, Tensor};
 
-/// The exponential, a sum, a quotient and a product in f32: a few units in its last place.
-const RELATIVE: f64 = 8.0 / (1 << 24) as f64;
+/// How far the result may be off in f32 before it is rounded, in units of 2^-24, half an ulp at most. The relative errors of
+/// the steps add up; to the sum, that of the exponential goes at most as it is.
+///
+/// | step | error | allowed by |
+/// |---|---|---|
+/// | exponential | 2 ulp: 4 units | CUDA C++ Programming Guide, "Mathematical Functions", `expf` |
+/// | 1 + exponential | rounded: 1 unit | |
+/// | reciprocal | 1 ulp: 2 units | PTX ISA, `rcp.approx.f32`; a division is rounded: 1 unit |
+/// | two products | rounded: 2 units | |
+///
+/// A last unit is for what errors make of one another.
+const UNITS: u32 = 4 + 1 + 2 + 2 + 1;
+const RELATIVE: f64 = UNITS as f64 / (1 << 24) as f64;
 
 /// `gate * sigmoid(gate) * up`, in f32, rounded once.
 pub(crate) struct Swiglu;
