@@ -126,6 +126,7 @@ impl Gpu {
     #[doc(hidden)]
     pub fn sabotage(&mut self, program: &Verified, how: Sabotage) -> Result<(), RunError> {
         let at = self.find(program)?;
+        self.park()?;
         self.loaded[at].sabotage(&self.places, how).map_err(refused)
     }
 

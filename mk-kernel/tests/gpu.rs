@@ -226,7 +226,7 @@ fn a_thousand_runs_on_the_callers_tensors_have_the_same_bits() {
 #[test]
 fn regress_sglang_31117_a_second_run_at_once_is_busy() {
     let Some(device) = device() else { return };
-    let product = Product::new(1, (4096, 4096, 4096), 16);
+    let product = Product::new(1, (2048, 2048, 4096), 4);
     let mut gpu = Gpu::open(&product.registry, &device, Limits::default()).unwrap();
     let on_device = OnDevice::new(&device, &product);
     let other = Stream::new(&device.context().unwrap()).unwrap();

@@ -338,7 +338,11 @@ impl Loaded {
     ) -> Result<Bindings, RunError> {
         let host = match self.host.take() {
             Some(host) => host,
-            None => HostTensors::new(self, places, generation)?,
+            None => {
+                // To allocate may wait for a resident kernel.
+                places.iter_mut().try_for_each(|p| p.park(limits))?;
+                HostTensors::new(self, places, generation)?
+            }
         };
         let result = host.run(self, places, limits, bindings);
         self.host = Some(host);

@@ -63,10 +63,10 @@ impl Resident {
         if self.queue.len() == COMMANDS {
             return Err(RunError::Busy);
         }
-        self.queue.push_back(launch);
         if !self.here || self.word(GONE) != 0 {
-            return self.start(place, limits);
+            self.start(place, limits)?;
         }
+        self.queue.push_back(launch);
         self.command(launch);
         Ok(())
     }
