@@ -27,7 +27,8 @@ Examples:
   mk run ag-gemm --a a.safetensors --b b.npy --out c.safetensors
   mk plan ag-gemm --ranks 8 --out program.json   plan only
   mk verify program.json                         prove a program file
-  mk doctor                                      what this machine has, and what it lacks";
+  mk doctor                                      what this machine has, and what it lacks
+  mk selftest                                    whether programs run right on it";
 
 const LONG_EXAMPLES: &str = "\
 Examples:
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Codegen(CodegenArgs),
     /// Look what this machine has for simulator, GPUs, network and launcher, and say what to do about the rest.
     Doctor(DoctorArgs),
+    /// Run every handler and operator on this machine, in the simulator and on a GPU, and compare what they give.
+    Selftest(SelftestArgs),
     /// Print a script with which a shell completes the commands and options of mk.
     Completions(CompletionsArgs),
     /// Print the manual page of mk, or write the pages of all commands to a folder.
@@ -119,6 +122,28 @@ pub(crate) enum Requirement {
     Gpu,
     /// Programs on several servers
     Rdma,
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  mk selftest                   the simulator, and a GPU where there is one
+  mk selftest --require gpu     for scripts: exit code 5 if the part for GPUs was skipped
+
+Each check runs random programs with random legal arguments, and compares every byte with a
+reference in f64: integers bit for bit; on a GPU also other numbers, within a bound of rounding.
+Exit code 3 says that one failed; its reason names the seed.")]
+pub(crate) struct SelftestArgs {
+    /// Fail with exit code 5 if the part for this was skipped
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) require: Vec<SelftestRequirement>,
+}
+
+/// What a selftest can be required not to skip.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SelftestRequirement {
+    /// Programs on a GPU
+    Gpu,
 }
 
 #[derive(ClapArgs, Debug)]

@@ -8,6 +8,7 @@ pub(crate) mod man;
 pub(crate) mod plan;
 mod problem;
 pub(crate) mod run;
+pub(crate) mod selftest;
 mod simulate;
 pub(crate) mod trace;
 pub(crate) mod verify;

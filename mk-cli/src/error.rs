@@ -91,8 +91,28 @@ impl From<RunError> for Failure {
         match e {
             RunError::Input(e) => e.into(),
             RunError::Fault(fault) => (*fault).into(),
+            RunError::Hardware(says) => Failure { exit: Exit::Missing, says, result: None },
             other => Failure::new(Exit::Internal, internal(other.to_string())),
         }
+    }
+}
+
+impl From<mk_kernel::Error> for Failure {
+    fn from(e: mk_kernel::Error) -> Failure {
+        use mk_kernel::Error;
+        let exit = match &e {
+            Error::NvrtcMissing { .. } | Error::NvrtcUnusable { .. } | Error::Driver(_) => Exit::Missing,
+            Error::Arch { .. } | Error::NotInKernel { .. } => Exit::Input,
+            Error::Rejected { .. } => Exit::Wrong,
+            _ => Exit::Internal,
+        };
+        Failure::new(exit, e.explain())
+    }
+}
+
+impl From<mk_kernel::driver::Error> for Failure {
+    fn from(e: mk_kernel::driver::Error) -> Failure {
+        Failure::new(Exit::Missing, e.explain())
     }
 }
 

@@ -3,6 +3,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::fake_driver;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -72,12 +75,6 @@ fn nvrtc(major: u32, minor: u32) -> String {
         source += &format!("int nvrtc{name}(void) {{ return 1; }}\n");
     }
     source
-}
-
-/// The driver for tests, as `libcuda.so.1`. Cargo builds it beside this test, which depends on its crate.
-fn fake_driver(folder: &Path) {
-    let library = std::env::current_exe().unwrap().with_file_name("libfake_cuda.so");
-    fs::copy(library, folder.join("libcuda.so.1")).unwrap();
 }
 
 /// What `mk doctor` says with that driver.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::path::Path;
 use std::process::Command;
 
 /// How a command ended.
@@ -55,4 +56,11 @@ pub(crate) fn bf16(values: &[f32]) -> Vec<u8> {
 
 pub(crate) fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// The driver for tests, as `libcuda.so.1`. Cargo builds it beside these tests, which depend on its crate.
+pub(crate) fn fake_driver(folder: &Path) {
+    let tests = std::env::current_exe().expect("a test has a file");
+    std::fs::copy(tests.with_file_name("libfake_cuda.so"), folder.join("libcuda.so.1"))
+        .expect("it is copied");
 }
