@@ -368,6 +368,8 @@ Examples:
       Two tensors of one file, by name.
   mk run ag-gemm --m 65536 --n 8192 --k 8192 --ranks 8 --timing
       Only the time: no data is moved, so any size fits.
+  mk run ag-gemm --backend gpu --ranks 2
+      On a GPU: two ranks, each with half of its SMs.
   mk run ag-gemm --plan unfused --trace trace.json
       The baseline. https://ui.perfetto.dev shows who waits for what.
 
@@ -413,19 +415,19 @@ pub(crate) struct ExecutionArgs {
     /// What runs the program
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t = Backend::Auto)]
     pub(crate) backend: Backend,
-    /// Only the time: no data is moved, so no result
+    /// Only the simulated time: no data is moved, so no result
     #[arg(long, conflicts_with_all = ["a", "b", "out", "check"])]
     pub(crate) timing: bool,
-    /// Order of events that happen at once: any seed gives the same C
-    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = whole, allow_negative_numbers = true)]
-    pub(crate) schedule_seed: u64,
-    /// A TOML file with faults to inject: delay, jitter, reordering, lost ranks
+    /// Order of simulated events that happen at once: any seed gives the same C [default: 0]
+    #[arg(long, value_name = "SEED", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) schedule_seed: Option<u64>,
+    /// A TOML file with faults for the simulator to inject: delay, jitter, reordering, lost ranks
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<PathBuf>,
-    /// The longest that a task may wait, in simulated milliseconds, such as 0.5 [default: 5000]
+    /// The longest that a task may wait, in milliseconds, such as 0.5 [default: 5000 simulated ones, or 2000 on a GPU]
     #[arg(long, value_name = "MS", value_parser = duration, allow_negative_numbers = true)]
     pub(crate) timeout_ms: Option<f64>,
-    /// Write what happened when as Chrome JSON, for https://ui.perfetto.dev
+    /// Write what happened when in the simulator as Chrome JSON, for https://ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -548,10 +550,12 @@ impl From<GatherKind> for mk_compute::Gather {
 /// What runs a program.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// The best that this machine has
+    /// The GPU, if it can run the program; else the simulator
     Auto,
     /// The simulator
     Sim,
+    /// The first GPU of this machine, which up to 8 ranks share
+    Gpu,
 }
 
 /// `FILE` or `FILE:NAME`.

@@ -34,6 +34,11 @@ impl FirstGpu {
         self.device.to_string()
     }
 
+    /// Streaming multiprocessors that this process may use.
+    pub(crate) fn multiprocessors(&self) -> u32 {
+        self.device.facts().multiprocessors
+    }
+
     /// A session for programs of this registry, whose kernel is compiled if it has not been.
     ///
     /// # Errors

@@ -27,7 +27,8 @@ use std::io::Write;
 /// Runs the command that `args` name (the program's own name first), and says how it ended.
 ///
 /// Results go to `out`, everything else to `err`. Nothing here ends the process or reads its environment, but
-/// `mk doctor`, which is asked to look at it, and what compiles kernels, which looks for a compiler and for the user's cache.
+/// `mk doctor`, which is asked to look at it, and what may use a GPU, which looks for its driver, for a compiler and for the
+/// user's cache.
 ///
 /// ```
 /// let (mut out, mut err) = (Vec::new(), Vec::new());
