@@ -151,6 +151,21 @@ fn a_driver_tells_its_version_and_its_gpus() {
 }
 
 #[test]
+fn what_connects_gpus_is_told() {
+    for (config, status, found) in [
+        ("devices=1", "ok", "one GPU, so none"),
+        ("devices=3", "ok", "each two: NVLink (P2P access, native atomics)"),
+        ("devices=2; peers=0", "warning", "each two: no P2P access"),
+        ("fail=cuDeviceCanAccessPeer:999", "warning", "unknown: "),
+        ("devices=0", "warning", "unknown: no driver tells"),
+    ] {
+        let d = with_driver(config);
+        assert_eq!(d.text("links between GPUs", "status"), status, "{config}");
+        assert!(d.text("links between GPUs", "found").starts_with(found), "{config}: {}", d.says);
+    }
+}
+
+#[test]
 fn gpus_that_kernels_do_not_run_on_are_told_with_what_is_needed() {
     for (config, found) in [
         ("capability=80", "GPU 0 (Fake H200) has compute capability 8.0, and the kernel needs 9.0 (sm_90a)"),
