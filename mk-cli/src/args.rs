@@ -46,7 +46,7 @@ Exit codes:
   0  it did what was asked
   1  a fault of mk itself
   2  the input or the usage is wrong
-  3  a proof, or the comparison with the reference, failed
+  3  a proof, the comparison with the reference, or the selftest failed
   4  the run ended in a fault: a time-out, a lost rank, a NIC
   5  hardware or a library is missing
   130  interrupted";
