@@ -27,7 +27,8 @@ Examples:
   mk run ag-gemm --a a.safetensors --b b.npy --out c.safetensors
   mk plan ag-gemm --ranks 8 --out program.json   plan only
   mk verify program.json                         prove a program file
-  mk doctor                                      what this machine has, and what it lacks";
+  mk doctor                                      what this machine has, and what it lacks
+  mk selftest                                    whether programs run right on it";
 
 const LONG_EXAMPLES: &str = "\
 Examples:
@@ -45,7 +46,7 @@ Exit codes:
   0  it did what was asked
   1  a fault of mk itself
   2  the input or the usage is wrong
-  3  a proof, or the comparison with the reference, failed
+  3  a proof, the comparison with the reference, or the selftest failed
   4  the run ended in a fault: a time-out, a lost rank, a NIC
   5  hardware or a library is missing
   130  interrupted";
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Codegen(CodegenArgs),
     /// Look what this machine has for simulator, GPUs, network and launcher, and say what to do about the rest.
     Doctor(DoctorArgs),
+    /// Run every handler and operator on this machine, in the simulator and on a GPU, and compare what they give.
+    Selftest(SelftestArgs),
     /// Print a script with which a shell completes the commands and options of mk.
     Completions(CompletionsArgs),
     /// Print the manual page of mk, or write the pages of all commands to a folder.
@@ -119,6 +122,28 @@ pub(crate) enum Requirement {
     Gpu,
     /// Programs on several servers
     Rdma,
+}
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = "\
+Examples:
+  mk selftest                   the simulator, and a GPU where there is one
+  mk selftest --require gpu     for scripts: exit code 5 if the part for GPUs was skipped
+
+Each check runs random programs with random legal arguments, and compares every byte with a
+reference in f64: integers bit for bit; on a GPU also other numbers, within a bound of rounding.
+Exit code 3 says that one failed; its reason names the seed.")]
+pub(crate) struct SelftestArgs {
+    /// Fail with exit code 5 if the part for this was skipped
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) require: Vec<SelftestRequirement>,
+}
+
+/// What a selftest can be required not to skip.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SelftestRequirement {
+    /// Programs on a GPU
+    Gpu,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -343,6 +368,8 @@ Examples:
       Two tensors of one file, by name.
   mk run ag-gemm --m 65536 --n 8192 --k 8192 --ranks 8 --timing
       Only the time: no data is moved, so any size fits.
+  mk run ag-gemm --backend gpu --ranks 2
+      On a GPU: two ranks, each with half of its SMs.
   mk run ag-gemm --plan unfused --trace trace.json
       The baseline. https://ui.perfetto.dev shows who waits for what.
 
@@ -388,19 +415,19 @@ pub(crate) struct ExecutionArgs {
     /// What runs the program
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t = Backend::Auto)]
     pub(crate) backend: Backend,
-    /// Only the time: no data is moved, so no result
+    /// Only the simulated time: no data is moved, so no result
     #[arg(long, conflicts_with_all = ["a", "b", "out", "check"])]
     pub(crate) timing: bool,
-    /// Order of events that happen at once: any seed gives the same C
-    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = whole, allow_negative_numbers = true)]
-    pub(crate) schedule_seed: u64,
-    /// A TOML file with faults to inject: delay, jitter, reordering, lost ranks
+    /// Order of simulated events that happen at once: any seed gives the same C [default: 0]
+    #[arg(long, value_name = "SEED", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) schedule_seed: Option<u64>,
+    /// A TOML file with faults for the simulator to inject: delay, jitter, reordering, lost ranks
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<PathBuf>,
-    /// The longest that a task may wait, in simulated milliseconds, such as 0.5 [default: 5000]
+    /// The longest that a task may wait, in milliseconds, such as 0.5 [default: 5000 simulated ones, or 2000 on a GPU]
     #[arg(long, value_name = "MS", value_parser = duration, allow_negative_numbers = true)]
     pub(crate) timeout_ms: Option<f64>,
-    /// Write what happened when as Chrome JSON, for https://ui.perfetto.dev
+    /// Write what happened when in the simulator as Chrome JSON, for https://ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -523,10 +550,12 @@ impl From<GatherKind> for mk_compute::Gather {
 /// What runs a program.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
-    /// The best that this machine has
+    /// The GPU, if it can run the program; else the simulator
     Auto,
     /// The simulator
     Sim,
+    /// The first GPU of this machine, which up to 8 ranks share
+    Gpu,
 }
 
 /// `FILE` or `FILE:NAME`.

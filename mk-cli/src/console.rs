@@ -187,6 +187,11 @@ fn printable(text: &str) -> Cow<'_, str> {
 pub(crate) struct Step(ProgressBar);
 
 impl Step {
+    /// Moves the bar: so many parts are done.
+    pub(crate) fn at(&self, done: u64) {
+        self.0.set_position(done);
+    }
+
     /// Moves the bar as a simulation tells.
     pub(crate) fn listener(&self) -> mk_sim::Progress {
         let bar = self.0.clone();

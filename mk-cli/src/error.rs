@@ -91,8 +91,29 @@ impl From<RunError> for Failure {
         match e {
             RunError::Input(e) => e.into(),
             RunError::Fault(fault) => (*fault).into(),
+            RunError::Hardware(says) => Failure { exit: Exit::Missing, says, result: None },
+            RunError::Busy => Failure::new(Exit::Fault, busy()),
             other => Failure::new(Exit::Internal, internal(other.to_string())),
         }
+    }
+}
+
+impl From<mk_kernel::Error> for Failure {
+    fn from(e: mk_kernel::Error) -> Failure {
+        use mk_kernel::Error;
+        let exit = match &e {
+            Error::NvrtcMissing { .. } | Error::NvrtcUnusable { .. } | Error::Driver(_) => Exit::Missing,
+            Error::Arch { .. } | Error::NotInKernel { .. } => Exit::Input,
+            Error::Rejected { .. } => Exit::Wrong,
+            _ => Exit::Internal,
+        };
+        Failure::new(exit, e.explain())
+    }
+}
+
+impl From<mk_kernel::driver::Error> for Failure {
+    fn from(e: mk_kernel::driver::Error) -> Failure {
+        Failure::new(Exit::Missing, e.explain())
     }
 }
 
@@ -100,6 +121,10 @@ impl From<Fault> for Failure {
     fn from(fault: Fault) -> Failure {
         let (exit, hint) = match &fault.reason {
             Reason::Timeout(_) => (Exit::Fault, "raise --timeout-ms, or look at --faults"),
+            Reason::Kernel(_) => (
+                Exit::Fault,
+                "the same program runs in the simulator: mk run --backend sim; please report it",
+            ),
             Reason::PeerLost(_) | Reason::Nic { .. } => {
                 (Exit::Fault, "look at that rank first: the others only report it")
             }
@@ -129,6 +154,16 @@ fn kind_words(kind: &impl Debug) -> String {
         words.extend(c.to_lowercase());
     }
     words
+}
+
+fn busy() -> Explanation {
+    Explanation {
+        kind: "busy",
+        message: RunError::Busy.to_string(),
+        given: String::new(),
+        allowed: "one run at a time".into(),
+        hint: "wait for it to end".into(),
+    }
 }
 
 /// What is said of a fault of this program.
@@ -233,6 +268,26 @@ fn subcommands(command: &clap::Command) -> String {
 mod tests {
     use super::*;
     use mk_core::verify::FindingKind;
+
+    #[test]
+    fn hardware_that_refuses_is_missing_and_a_run_that_does_not_end_well_is_a_fault() {
+        let of = |e: RunError| Failure::from(e);
+        let says = Explanation { kind: "missing", hint: "buy one".into(), ..busy() };
+        let refused = of(RunError::Hardware(Box::new(says.clone())));
+        assert_eq!((refused.exit, *refused.says), (Exit::Missing, says));
+        assert_eq!(of(RunError::Busy).exit, Exit::Fault);
+        for (reason, exit) in [
+            (Reason::Timeout(5), Exit::Fault),
+            (Reason::Kernel("it has no handler with opcode 9".into()), Exit::Fault),
+            (Reason::LostPost, Exit::Wrong),
+        ] {
+            let (task, signal) = ("tile".into(), "arrival".into());
+            let fault =
+                Fault { rank: mk_core::Rank(1), task, signal, expected: 2, seen: 1, epoch: 1, reason };
+            let failure = of(fault.clone().into());
+            assert_eq!((failure.exit, failure.says.message), (exit, fault.to_string()));
+        }
+    }
 
     #[test]
     fn kinds_are_shown_as_words() {

@@ -7,6 +7,7 @@ mod console;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+mod gpu;
 mod input;
 mod memory;
 mod setup;
@@ -26,7 +27,8 @@ use std::io::Write;
 /// Runs the command that `args` name (the program's own name first), and says how it ended.
 ///
 /// Results go to `out`, everything else to `err`. Nothing here ends the process or reads its environment, but
-/// `mk doctor`, which is asked to look at it, and `mk codegen`, which looks for a compiler and for the user's cache.
+/// `mk doctor`, which is asked to look at it, and what may use a GPU, which looks for its driver, for a compiler and for the
+/// user's cache.
 ///
 /// ```
 /// let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -74,6 +76,7 @@ fn dispatch(args: Args, console: &mut Console<'_>) -> Result<(), Failure> {
         Command::Bench(bench) => commands::bench::bench(&bench.name, console),
         Command::Codegen(options) => commands::codegen::codegen(&options, console),
         Command::Doctor(options) => commands::doctor::doctor(&options, console),
+        Command::Selftest(options) => commands::selftest::selftest(&options, console),
         Command::Completions(options) => commands::completions::completions(&options, console),
         Command::Man(options) => commands::man::man(&options, console),
     }

@@ -52,7 +52,7 @@ fn usage_errors_list_what_is_allowed() {
     run_refused(&["--rank", "4"], &["unknown option", "--ranks"]);
     run_refused(&["--ranks", "four"], &["four", "--ranks"]);
     run_refused(&["--dtype", "fp64"], &["fp64", "bf16, fp16"]);
-    run_refused(&["--backend", "gpu"], &["gpu", "auto, sim"]);
+    run_refused(&["--backend", "tpu"], &["tpu", "auto, sim, gpu"]);
     run_refused(&["--plan", "fast"], &["fast", "fused, unfused"]);
     run_refused(&["--timing", "--out", "c.npy"], &["--timing", "--out"]);
     run_refused(&["--topology", "t.toml", "--ranks", "2"], &["--topology", "--ranks"]);

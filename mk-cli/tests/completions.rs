@@ -63,6 +63,8 @@ fn bash_completes_commands_options_and_values() {
         (&["mk", "run", "ag-gemm", "--schedule"], "--schedule-seed"),
         (&["mk", "run", "ag-gemm", "--dtype", "f"], "fp16"),
         (&["mk", "doctor", "--require", "r"], "rdma"),
+        (&["mk", "self"], "selftest"),
+        (&["mk", "selftest", "--require", "g"], "gpu"),
     ] {
         if let Some(offered) = offered(words) {
             assert_eq!(offered, expected, "{words:?}");

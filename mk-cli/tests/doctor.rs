@@ -3,6 +3,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::fake_driver;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -72,12 +75,6 @@ fn nvrtc(major: u32, minor: u32) -> String {
         source += &format!("int nvrtc{name}(void) {{ return 1; }}\n");
     }
     source
-}
-
-/// The driver for tests, as `libcuda.so.1`. Cargo builds it beside this test, which depends on its crate.
-fn fake_driver(folder: &Path) {
-    let library = std::env::current_exe().unwrap().with_file_name("libfake_cuda.so");
-    fs::copy(library, folder.join("libcuda.so.1")).unwrap();
 }
 
 /// What `mk doctor` says with that driver.
@@ -151,6 +148,21 @@ fn a_driver_tells_its_version_and_its_gpus() {
     assert_eq!((d.text("libcuda.so.1", "status"), d.text("GPUs", "status")), ("ok", "ok"));
     assert!(d.text("libcuda.so.1", "found").starts_with("CUDA 13.1 in "), "{}", d.says);
     assert_eq!(d.text("GPUs", "found"), "4 x Fake H200, 9.0, 78 multiprocessors, 140.4 GiB");
+}
+
+#[test]
+fn what_connects_gpus_is_told() {
+    for (config, status, found) in [
+        ("devices=1", "ok", "one GPU, so none"),
+        ("devices=3", "ok", "each two: NVLink (P2P access, native atomics)"),
+        ("devices=2; peers=0", "warning", "each two: no P2P access"),
+        ("fail=cuDeviceCanAccessPeer:999", "warning", "unknown: "),
+        ("devices=0", "warning", "unknown: no driver tells"),
+    ] {
+        let d = with_driver(config);
+        assert_eq!(d.text("links between GPUs", "status"), status, "{config}");
+        assert!(d.text("links between GPUs", "found").starts_with(found), "{config}: {}", d.says);
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn help_of_every_command() {
         ("mk_plan_ag_gemm", &["plan", "ag-gemm", "-h"]),
         ("mk_verify", &["verify", "-h"]),
         ("mk_trace", &["trace", "--help"]),
+        ("mk_selftest", &["selftest", "--help"]),
     ] {
         insta::assert_snapshot!(name, help(args));
     }

@@ -1,8 +1,8 @@
 //! The registry: which handlers and transports a deployment has.
 
 use crate::{
-    Caps, CommOp, Error, Handler, HandlerRef, Hardware, Heap, Limits, LinkModel, Meeting, Rank, RunError, Topology,
-    Transport, World,
+    Caps, CommOp, Error, Handler, HandlerRef, Hardware, Heap, Limits, LinkModel, Meeting, Rank, RunError,
+    Topology, Transport, World,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

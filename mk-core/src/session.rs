@@ -165,9 +165,8 @@ impl Bindings {
                 }
             }
         }
-        let stray = self
-            .iter()
-            .find(|(rank, name, _)| !ranks.contains(rank) || !inputs().any(|r| r.name == *name));
+        let stray =
+            self.iter().find(|(rank, name, _)| !ranks.contains(rank) || !inputs().any(|r| r.name == *name));
         match stray {
             None => Ok(()),
             Some((rank, name, _)) => Err(Error::input(

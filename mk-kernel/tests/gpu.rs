@@ -81,7 +81,8 @@ impl Product {
     fn new(ranks: u32, size: (u64, u64, u64), lanes: u16) -> Product {
         let (m, n, k) = size;
         let registry = registry(ranks.into());
-        let op = AllGatherGemm::new(m, n, k, DType::Bf16).plan_kind(Plan::Fused).gather(Gather::Push).lanes(lanes);
+        let op =
+            AllGatherGemm::new(m, n, k, DType::Bf16).plan_kind(Plan::Fused).gather(Gather::Push).lanes(lanes);
         let program = op.plan(&registry).unwrap().verify(&registry, &Hardware::h200()).unwrap();
         Product { registry, program, op, size, ranks }
     }
@@ -116,7 +117,8 @@ fn whatever_breaks_is_a_typed_fault_and_the_session_goes_on() {
     for resident in [false, true] {
         let builder = Gpu::builder(&product.registry).all(&device).limits(limits);
         let mut gpu = if resident { builder.resident() } else { builder }.open().unwrap();
-        let cases = [Sabotage::LosePostsTo(Rank(1)), Sabotage::NoTasks(Rank(0)), Sabotage::BadOpcode(Rank(1))];
+        let cases =
+            [Sabotage::LosePostsTo(Rank(1)), Sabotage::NoTasks(Rank(0)), Sabotage::BadOpcode(Rank(1))];
         for (generation, how) in (2..).zip(cases) {
             assert!(gpu.run(&product.program, &product.tensors(1)).unwrap() == want);
             gpu.sabotage(&product.program, how).unwrap();
@@ -208,7 +210,10 @@ fn a_thousand_runs_on_the_callers_tensors_have_the_same_bits() {
                 unsafe { gpu.launch(&bound, &[&on_device.stream]) }.unwrap();
                 if run % 100 == 0 {
                     gpu.wait(&bound).unwrap();
-                    assert!(on_device.result(&product) == want, "seed {seed}, run {run}, resident {resident}");
+                    assert!(
+                        on_device.result(&product) == want,
+                        "seed {seed}, run {run}, resident {resident}"
+                    );
                     on_device.stream.fill(&on_device.c, 0xff).unwrap();
                 } else if run % 32 == 0 {
                     gpu.wait(&bound).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::args::CodegenArgs;
 use crate::console::Console;
-use crate::error::{Exit, Failure};
+use crate::error::Failure;
 use crate::{setup, target};
 use mk_core::World;
 use mk_kernel::abi::Geometry;
@@ -222,16 +222,4 @@ fn machine_facts(facts: Option<MachineCode>) -> String {
         "{} instructions, {} HGMMA, {} bulk copies, {} non-coherent loads, {} accesses to local memory, {} calls",
         m.instructions, m.hgmma, m.bulk_copies, m.non_coherent_loads, m.local_accesses, m.calls
     )
-}
-
-impl From<Error> for Failure {
-    fn from(e: Error) -> Failure {
-        let exit = match &e {
-            Error::NvrtcMissing { .. } | Error::NvrtcUnusable { .. } => Exit::Missing,
-            Error::Arch { .. } | Error::NotInKernel { .. } => Exit::Input,
-            Error::Rejected { .. } => Exit::Wrong,
-            _ => Exit::Internal,
-        };
-        Failure::new(exit, e.explain())
-    }
 }

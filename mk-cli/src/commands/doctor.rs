@@ -7,6 +7,7 @@ mod check;
 mod gpu;
 mod launcher;
 mod library;
+mod links;
 mod machine;
 mod network;
 mod probe;

@@ -76,6 +76,13 @@ impl Product {
         Ok(Product { m, n, k, dtype, operator, hardware, registry })
     }
 
+    /// The same for ranks that share a GPU of so many multiprocessors; `lanes` is what `--lanes` says.
+    pub(crate) fn sharing(self, multiprocessors: u32, lanes: Option<u64>) -> Product {
+        let share = multiprocessors.min(self.hardware.lanes()) / self.registry.world().size();
+        let lanes = lanes.unwrap_or(u64::MAX).min(share.into()).max(1);
+        Product { operator: self.operator.lanes(lanes as u16), ..self }
+    }
+
     /// A bf16 product of this size on H200s.
     pub(crate) fn sized([m, n, k]: [u64; 3], world: World) -> Result<Product, Failure> {
         let (dtype, hardware) = (DType::Bf16, Hardware::h200());

@@ -70,7 +70,7 @@ pub(crate) fn simulate(
     let mut builder = Simulator::builder(&product.registry)
         .hardware(product.hardware.clone())
         .mode(if args.timing { Mode::Timing } else { Mode::Data })
-        .schedule_seed(args.schedule_seed)
+        .schedule_seed(args.schedule_seed.unwrap_or(0))
         .faults(faults)
         .progress(progress)
         .trace(args.trace.is_some());

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::path::Path;
 use std::process::Command;
 
 /// How a command ended.
@@ -12,9 +13,11 @@ pub(crate) struct Mk {
     pub(crate) err: String,
 }
 
+/// Runs it without a GPU, so that it simulates on every machine.
 pub(crate) fn mk(args: &[&str]) -> Mk {
-    let done =
-        Command::new(env!("CARGO_BIN_EXE_mk")).args(args).env_remove("COLUMNS").output().expect("mk starts");
+    let mut mk = Command::new(env!("CARGO_BIN_EXE_mk"));
+    mk.args(args).env_remove("COLUMNS").env("CUDA_VISIBLE_DEVICES", "");
+    let done = mk.output().expect("mk starts");
     let text = |bytes| String::from_utf8(bytes).expect("mk prints UTF-8");
     Mk { code: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
 }
@@ -55,4 +58,11 @@ pub(crate) fn bf16(values: &[f32]) -> Vec<u8> {
 
 pub(crate) fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// The driver for tests, as `libcuda.so.1`. Cargo builds it beside these tests, which depend on its crate.
+pub(crate) fn fake_driver(folder: &Path) {
+    let tests = std::env::current_exe().expect("a test has a file");
+    std::fs::copy(tests.with_file_name("libfake_cuda.so"), folder.join("libcuda.so.1"))
+        .expect("it is copied");
 }

@@ -51,8 +51,12 @@ impl DeviceTensors {
         };
         match given {
             None if rows * cols == 0 => Ok(DeviceTensor { address: 0, pitch_bytes: pitch_bytes(region) }),
-            None => refuse("no tensor is bound to", "nothing".into(), "bind one on every rank of this process"),
-            Some(t) if t.address % ROW_BYTES != 0 || t.pitch_bytes % ROW_BYTES != 0 || t.pitch_bytes < row => {
+            None => {
+                refuse("no tensor is bound to", "nothing".into(), "bind one on every rank of this process")
+            }
+            Some(t)
+                if t.address % ROW_BYTES != 0 || t.pitch_bytes % ROW_BYTES != 0 || t.pitch_bytes < row =>
+            {
                 refuse("the tensor does not fit", format!("{t:x?}"), "copy it to a place that does")
             }
             Some(t) => Ok(t),
@@ -148,7 +152,12 @@ struct Addresses {
 }
 
 impl Addresses {
-    fn of(loaded: &Loaded, place: &Place, rank: Rank, tensors: &DeviceTensors) -> Result<Addresses, RunError> {
+    fn of(
+        loaded: &Loaded,
+        place: &Place,
+        rank: Rank,
+        tensors: &DeviceTensors,
+    ) -> Result<Addresses, RunError> {
         let program = loaded.program();
         let regions = program.regions.len();
         let mut a = Addresses { infos: Vec::new(), bases: Vec::new(), maps: Vec::new() };

@@ -41,7 +41,11 @@ pub(super) fn give_up(loaded: &Loaded, places: &[Place], limits: &Limits) -> Run
 fn raise(loaded: &Loaded, places: &[Place]) -> Result<(), driver::Error> {
     for own in &loaded.own {
         let record = record_of(loaded, own.rank);
-        places[own.place].control.upload(&record, offset_of!(abi::Fault, abort) as u64, &2u32.to_le_bytes())?;
+        places[own.place].control.upload(
+            &record,
+            offset_of!(abi::Fault, abort) as u64,
+            &2u32.to_le_bytes(),
+        )?;
     }
     Ok(())
 }
@@ -178,4 +182,3 @@ fn told(loaded: &Loaded, limits: &Limits) -> Fault {
     let epoch = loaded.epoch();
     Fault { rank, task, signal: String::new(), expected: 0, seen: 0, epoch, reason }
 }
-

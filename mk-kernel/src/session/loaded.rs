@@ -64,8 +64,7 @@ impl Loaded {
         folder: Option<&Path>,
     ) -> Result<Loaded, RunError> {
         let layout = Layout::of(verified.program());
-        let symmetric =
-            Symmetric::new(verified, registry, places, limits, (generation, folder), &layout)?;
+        let symmetric = Symmetric::new(verified, registry, places, limits, (generation, folder), &layout)?;
         let ranks: usize = places.iter().map(|p| p.ranks.len()).sum();
         let Some(first) = places.first() else {
             return Err(Refused::input(

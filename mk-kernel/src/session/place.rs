@@ -4,7 +4,9 @@ use super::resident::Resident;
 use super::{Limits, refused};
 use crate::Error;
 use crate::abi::{self, ENTRY, Geometry};
-use crate::driver::{self, Context, Device, DeviceMemory, Kernel, Launch, Memory as _, Module, Residency, Stream};
+use crate::driver::{
+    self, Context, Device, DeviceMemory, Kernel, Launch, Memory as _, Module, Residency, Stream,
+};
 use mk_core::{Program, Rank, RunError};
 
 /// See the module. Fields are dropped in this order.

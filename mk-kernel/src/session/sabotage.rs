@@ -27,10 +27,15 @@ impl Loaded {
         self.unbind_host();
         match how {
             Sabotage::LosePostsTo(rank) => self.lose_posts_to(rank, places),
-            Sabotage::NoTasks(rank) => self.overwrite(rank, places, |own| own.streams, |program, rank| {
-                let lanes = program.lanes[rank.index()] as usize;
-                bytes_of(&vec![StreamRange::default(); 2 * lanes]).to_vec()
-            }),
+            Sabotage::NoTasks(rank) => self.overwrite(
+                rank,
+                places,
+                |own| own.streams,
+                |program, rank| {
+                    let lanes = program.lanes[rank.index()] as usize;
+                    bytes_of(&vec![StreamRange::default(); 2 * lanes]).to_vec()
+                },
+            ),
             Sabotage::BadOpcode(rank) => self.overwrite(
                 rank,
                 places,

@@ -2,6 +2,7 @@
 
 use super::check::{Check, Group};
 use super::library::{Gpus, Library, Outcome};
+use super::links;
 use super::machine::Machine;
 use super::probe;
 use super::search::{self, Found};
@@ -14,9 +15,9 @@ const NEEDS_DRIVER: &str =
     "install NVIDIA's driver; in a container, start it with the GPUs (docker run --gpus all)";
 
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
-    let (driver, gpus) = driver(search::find(Library::Cuda, machine));
+    let (driver, [gpus, links]) = driver(search::find(Library::Cuda, machine));
     let nvrtc = nvrtc(probe::load(Library::Nvrtc, Path::new("libnvrtc")), machine.var(NVRTC_VARIABLE));
-    vec![devices(machine), module(machine), driver, gpus, nvrtc, mps(machine)]
+    vec![devices(machine), module(machine), driver, gpus, links, nvrtc, mps(machine)]
 }
 
 fn devices(machine: &Machine) -> Check {
@@ -57,8 +58,8 @@ fn module(machine: &Machine) -> Check {
     }
 }
 
-/// Two checks: of the driver, and of its GPUs.
-fn driver(found: Found) -> (Check, Check) {
+/// The check of the driver, and those of its GPUs.
+fn driver(found: Found) -> (Check, [Check; 2]) {
     let CudaVersion { major, minor } = Driver::NEEDED;
     let needed = [major, minor, 0];
     let check =
@@ -66,26 +67,32 @@ fn driver(found: Found) -> (Check, Check) {
     match found.outcome {
         Outcome::Loaded { file, version: Some(version), .. } if version < needed => {
             let found = format!("CUDA {}: too old{}", short(version), in_file(file.as_deref()));
-            (check.missing(found, "install a newer driver of NVIDIA's"), gpus(None))
+            (check.missing(found, "install a newer driver of NVIDIA's"), of_gpus(None))
         }
         Outcome::Loaded { file, version, gpus: list } => {
             let text = format!("CUDA {}{}", short(version.unwrap_or_default()), in_file(file.as_deref()));
-            (told(check, text, found.folder.as_deref()), gpus(list))
+            (told(check, text, found.folder.as_deref()), of_gpus(list))
         }
-        Outcome::Absent => (check.missing("not found", NEEDS_DRIVER), gpus(None)),
+        Outcome::Absent => (check.missing("not found", NEEDS_DRIVER), of_gpus(None)),
         Outcome::Broken(why) => {
             let found = format!("there, but not usable: {why}");
             let hint = "the driver's library must be of the same release as its kernel module; the stub in a toolkit's \
                         lib64/stubs is for linking only: take it out of LD_LIBRARY_PATH";
-            (check.missing(found, hint), gpus(None))
+            (check.missing(found, hint), of_gpus(None))
         }
     }
+}
+
+/// What they are, and what connects them.
+fn of_gpus(found: Option<Gpus>) -> [Check; 2] {
+    let links = links::check(found.as_ref());
+    [gpus(found), links]
 }
 
 /// The GPUs of a driver, if it could be asked.
 fn gpus(gpus: Option<Gpus>) -> Check {
     let check = Check::new(Group::Gpu, "GPUs", "GPUs that kernels are made for: compute capability 9.0");
-    let Some(Gpus { list, wrong }) = gpus else {
+    let Some(Gpus { list, wrong, .. }) = gpus else {
         return check.missing("unknown: no driver tells", "see to libcuda.so.1 first");
     };
     match wrong {
@@ -184,7 +191,7 @@ mod tests {
     }
 
     fn h200s(n: usize, wrong: Option<(String, String)>) -> Option<Gpus> {
-        Some(Gpus { list: vec!["NVIDIA H200, 9.0".into(); n], wrong })
+        Some(Gpus { list: vec!["NVIDIA H200, 9.0".into(); n], wrong, links: Ok(Vec::new()) })
     }
 
     #[test]
@@ -193,7 +200,7 @@ mod tests {
             [([11, 8, 0], Status::Missing), ([12, 9, 0], Status::Missing), ([13, 1, 0], Status::Ok)]
         {
             let found = Found { outcome: loaded(version, h200s(1, None)), folder: None };
-            let (driver, gpus) = driver(found);
+            let (driver, [gpus, _]) = driver(found);
             assert_eq!((driver.status, gpus.status), (status, status), "{version:?}");
         }
     }
@@ -201,7 +208,7 @@ mod tests {
     #[test]
     fn gpus_are_counted_and_what_keeps_kernels_from_one_is_told() {
         assert_eq!(gpus(h200s(8, None)).found, "8 x NVIDIA H200, 9.0");
-        let mixed = Gpus { list: vec!["A".into(), "B".into()], wrong: None };
+        let mixed = Gpus { list: vec!["A".into(), "B".into()], wrong: None, links: Ok(Vec::new()) };
         assert_eq!(gpus(Some(mixed)).found, "A; B");
         let check = gpus(h200s(1, Some(("too small".into(), "take another".into()))));
         assert_eq!((check.status, check.found.as_str()), (Status::Missing, "too small"));

@@ -3,6 +3,7 @@
 //! The driver and NVRTC are loaded as kernels load them, by the same code.
 #![allow(unsafe_code, reason = "libraries can be loaded and called in no other way")]
 
+use super::links::Link;
 use crate::memory::human;
 use libloading::{Library as Loaded, Symbol};
 use mk_core::Explanation;
@@ -47,6 +48,8 @@ pub(super) struct Gpus {
     pub(super) list: Vec<String>,
     /// Why kernels do not run on one of them, or on none: what was found, and what to do.
     pub(super) wrong: Option<(String, String)>,
+    /// What connects each two of them, or why the driver does not tell.
+    pub(super) links: Result<Vec<Link>, String>,
 }
 
 impl Library {
@@ -149,13 +152,27 @@ fn gpus(devices: Result<Vec<Device>, driver::Error>) -> Gpus {
         (message, hint)
     };
     match devices {
-        Err(e) => Gpus { list: Vec::new(), wrong: Some(wrong(e)) },
+        Err(e) => Gpus { list: Vec::new(), wrong: Some(wrong(e)), links: Ok(Vec::new()) },
         Ok(devices) => {
             let needed = Arch::SM_90A.needs();
             let refused = devices.iter().find_map(|d| d.check(&needed).err());
-            Gpus { list: devices.iter().map(words).collect(), wrong: refused.map(wrong) }
+            let links = links(&devices).map_err(|e| e.to_string());
+            Gpus { list: devices.iter().map(words).collect(), wrong: refused.map(wrong), links }
         }
     }
+}
+
+/// What the driver says of each two GPUs. A link is as good as the worse of its directions.
+fn links(devices: &[Device]) -> Result<Vec<Link>, driver::Error> {
+    let mut links = Vec::new();
+    for (i, a) in devices.iter().enumerate() {
+        for (j, b) in devices.iter().enumerate().skip(i + 1) {
+            let (there, back) = (a.peer(b)?, b.peer(a)?);
+            let (access, atomics) = (there.access && back.access, there.atomics && back.atomics);
+            links.push(Link { between: [i, j], access, atomics });
+        }
+    }
+    Ok(links)
 }
 
 /// `NVIDIA H200, 9.0, 132 multiprocessors, 139.8 GiB`.

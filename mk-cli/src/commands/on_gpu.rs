@@ -1,0 +1,76 @@
+//! Running a proved program on the GPU of this machine.
+
+use super::problem::Product;
+use crate::args::ExecutionArgs;
+use crate::console::{Console, count};
+use crate::error::Failure;
+use crate::gpu::FirstGpu;
+use mk_core::{Bindings, Verified};
+use mk_kernel::Limits;
+use serde::Serialize;
+use std::time::Instant;
+
+/// What a run was like.
+#[derive(Serialize)]
+pub(crate) struct OnGpu {
+    /// `GPU 0 (NVIDIA H200)`.
+    device: String,
+    multiprocessors: u32,
+    /// Ranks that shared them.
+    ranks: u32,
+    /// Microseconds from the call to the result, copies of A, B and C included, once the program was loaded.
+    us: f64,
+    /// Multiplications and additions of the GPU per second of that time, 10^12.
+    tflops: f64,
+    /// Seconds to compile the kernel, or to find it in the cache, and to load kernel and program.
+    load_seconds: f64,
+}
+
+impl OnGpu {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let OnGpu { device, ranks, us, load_seconds, .. } = self;
+        let ranks = count((*ranks).into(), "rank");
+        format!(
+            "{us:.1} us on {device} for {ranks}, copies to and from it included; loaded in {load_seconds:.2} s"
+        )
+    }
+}
+
+/// Runs one epoch.
+pub(crate) fn run(
+    gpu: &FirstGpu,
+    product: &Product,
+    verified: &Verified,
+    bindings: &Bindings,
+    args: &ExecutionArgs,
+    console: &Console<'_>,
+) -> Result<(OnGpu, Bindings), Failure> {
+    let start = Instant::now();
+    let mut session = {
+        let _step = console.step("compiling and loading the kernel");
+        let mut session = gpu.open(&product.registry, limits(args))?;
+        session.load(verified)?;
+        session
+    };
+    let (loaded, _step) = (Instant::now(), console.step("running"));
+    let outputs = session.run(verified, bindings)?;
+    let us = loaded.elapsed().as_secs_f64() * 1e6;
+    let ran = OnGpu {
+        device: gpu.name(),
+        multiprocessors: gpu.multiprocessors(),
+        ranks: product.registry.world().size(),
+        us,
+        tflops: product.flops() as f64 / us / 1e6,
+        load_seconds: (loaded - start).as_secs_f64(),
+    };
+    Ok((ran, outputs))
+}
+
+/// The bound of a wait, where one is given; that of the first wait of a run is longer and stays.
+fn limits(args: &ExecutionArgs) -> Limits {
+    let limits = Limits::default();
+    // A conversion that does not fit gives the largest number.
+    let run_us = args.timeout_ms.map_or(limits.run_us, |ms| (ms * 1000.0).ceil() as u64);
+    Limits { run_us, ..limits }
+}
