@@ -15,6 +15,7 @@ pub(crate) trait Known {}
 
 impl Known for DeviceMemory {}
 impl Known for HostMemory {}
+impl Known for ForeignMemory {}
 
 /// Bytes that a GPU reaches at an address of its own.
 #[allow(private_bounds, reason = "only this library's types are memory")]
@@ -95,6 +96,33 @@ impl Drop for DeviceMemory {
     fn drop(&mut self) {
         // SAFETY: allocated in `new`, and not freed yet.
         self.context.release(&self.entry, |calls| unsafe { calls.cuMemFree_v2(self.address) });
+    }
+}
+
+/// Memory that somebody else owns.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignMemory {
+    address: u64,
+    bytes: u64,
+}
+
+impl ForeignMemory {
+    /// So many bytes at an address.
+    ///
+    /// # Safety
+    /// The GPU by whose streams it is used reaches all of them, as long as they are used.
+    pub unsafe fn at(address: u64, bytes: u64) -> ForeignMemory {
+        ForeignMemory { address, bytes }
+    }
+}
+
+impl Memory for ForeignMemory {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
