@@ -52,6 +52,14 @@ impl NvLink {
         NvLink { observer: Some(observer), ..self }
     }
 
+    /// What [`Transport::connect`] does, with this crate's own error.
+    ///
+    /// # Errors
+    /// All of [`Error`](crate::Error).
+    pub fn meet(&self, meeting: &Meeting) -> Result<Box<dyn Heap>, crate::Error> {
+        connect::connect(self, meeting)
+    }
+
     pub(crate) fn enter(&self, step: Step) {
         if let Some(observer) = self.observer {
             observer(step);
@@ -97,8 +105,8 @@ impl Transport for NvLink {
     /// Memory of [`Meeting::bytes`] on each rank of this process, mapped so that all ranks of its island reach it; and that of
     /// the island's others. Ranks of other islands have no address.
     ///
-    /// Errors are this crate's [`Error`](crate::Error), explained.
+    /// Errors are those of [`NvLink::meet`], explained.
     fn connect(&self, meeting: &Meeting) -> Result<Option<Box<dyn Heap>>, RunError> {
-        Ok(Some(connect::connect(self, meeting)?))
+        Ok(Some(self.meet(meeting)?))
     }
 }

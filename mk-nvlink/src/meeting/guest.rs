@@ -37,12 +37,14 @@ pub(crate) fn visit(party: &Party<'_>, place: &Place, deadline: Deadline) -> Res
 
 /// Connects as soon as the host is there.
 fn arrive(place: &Place, host: Rank, deadline: &Deadline) -> Result<Line, Error> {
+    let path = place.socket.display().to_string();
+    let system = |e| Error::system(format!("a connection to {path}"), e);
     loop {
-        let opened = Line::open(&place.address);
-        if let Some(line) =
-            opened.map_err(|e| Error::system(format!("a connection to {}", place.socket.display()), e))?
-        {
-            return Ok(line);
+        if let Some(line) = Line::open(&place.address).map_err(system)? {
+            if line.same_user().map_err(system)? {
+                return Ok(line);
+            }
+            return Err(Error::Taken { path, found: "a process of another user waits there" });
         }
         if deadline.left().is_zero() {
             return Err(Error::Missing { ranks: vec![host], bound: deadline.bound() });

@@ -29,12 +29,6 @@ pub(crate) fn socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
 }
 
-/// Whether the process at the other end is of this user. It is not looked at more closely: if it is of another container, the
-/// system tells no number of it.
-fn same_user(socket: &OwnedFd) -> Result<bool, Errno> {
-    Ok(rustix::net::sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
-}
-
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -92,11 +86,11 @@ impl Trouble {
 }
 
 impl Line {
-    /// Connects; nothing if nobody listens there yet, or not to this user.
+    /// Connects; nothing if nobody listens there yet.
     pub(crate) fn open(address: &SocketAddrUnix) -> Result<Option<Line>, Errno> {
         let socket = socket()?;
         match rustix::net::connect(&socket, address) {
-            Ok(()) => Ok(same_user(&socket)?.then_some(Line { socket })),
+            Ok(()) => Ok(Some(Line { socket })),
             Err(Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(e) => Err(e),
         }
@@ -106,12 +100,23 @@ impl Line {
     pub(crate) fn accept(listening: &OwnedFd) -> Result<Option<Line>, Errno> {
         loop {
             match rustix::net::accept_with(listening, FLAGS) {
-                Ok(socket) if same_user(&socket)? => return Ok(Some(Line { socket })),
-                Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Ok(socket) => {
+                    let line = Line { socket };
+                    if line.same_user()? {
+                        return Ok(Some(line));
+                    }
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Whether the process at the other end is of this user. It is not looked at more closely: of one in another container, the
+    /// system tells no number.
+    pub(crate) fn same_user(&self) -> Result<bool, Errno> {
+        Ok(rustix::net::sockopt::socket_peercred(&self.socket)?.uid == rustix::process::geteuid())
     }
 
     /// Says something.
@@ -176,8 +181,9 @@ impl Line {
         if count > MESSAGE_BYTES {
             return Err(Trouble::Garbled(format!("more than {MESSAGE_BYTES} bytes")));
         }
+        // There are never more than fit: this process may not open as many.
         if flags.contains(ReturnFlags::CTRUNC) {
-            return Err(Trouble::Garbled("descriptors were lost: this process may open too few".into()));
+            return Err(Trouble::System(Errno::MFILE));
         }
         Ok(Some(Packet { message: Message::decode(&bytes[..count])?, descriptors }))
     }

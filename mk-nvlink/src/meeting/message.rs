@@ -81,8 +81,7 @@ impl Purpose {
     pub(crate) fn of(meeting: &Meeting, offers: Caps) -> Purpose {
         let (topology, bytes) = (&meeting.topology, meeting.bytes);
         let hash = blake3::hash(topology.to_toml().as_bytes()).to_hex();
-        let topology =
-            format!("{} ranks on {} nodes ({})", topology.size(), topology.nodes().len(), &hash[..16]);
+        let topology = format!("{} ranks ({})", topology.size(), &hash[..16]);
         let key = blake3::Hash::from_bytes(meeting.key).to_hex().to_string();
         Purpose { key, topology, bytes, offers: offers.to_string() }
     }

@@ -4,6 +4,7 @@ use super::world::{ANSWER, ROLE, Role, STEP};
 use mk_core::{Heap, Meeting, Rank, RunError, Topology, Transport as _};
 use mk_cuda::{Driver, ForeignMemory, Stream};
 use mk_nvlink::{NvLink, Step};
+use rustix::process::{Resource, Rlimit};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -70,6 +71,11 @@ fn observe(step: Step) {
     if role.killed_at.as_deref() == Some(&name) {
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
     }
+    if role.few_files_at.as_deref() == Some(&name) {
+        let next = std::fs::File::open("/dev/null").unwrap();
+        let limit = std::os::fd::AsRawFd::as_raw_fd(&next) as u64 + 1;
+        set_limit(Some(limit));
+    }
     if role.sleeps_at.as_deref() == Some(&name) {
         std::thread::sleep(Duration::from_secs(600));
     }
@@ -79,6 +85,9 @@ fn connect(heap: &mut Option<Box<dyn Heap>>) -> Value {
     let nvlink = NvLink::new().multicast(OWN.get().unwrap().multicast).observe(observe);
     let began = Instant::now();
     let connected = nvlink.connect(&meeting());
+    if OWN.get().unwrap().few_files_at.is_some() {
+        set_limit(rustix::process::getrlimit(Resource::Nofile).maximum);
+    }
     let ms = began.elapsed().as_millis() as u64;
     match connected {
         Ok(connected) => {
@@ -89,6 +98,12 @@ fn connect(heap: &mut Option<Box<dyn Heap>>) -> Value {
         Err(RunError::Input(e)) => json!({"error": e.explain(), "ms": ms}),
         Err(e) => panic!("{e}"),
     }
+}
+
+/// How many files this process may open, until it is set again.
+fn set_limit(current: Option<u64>) {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
 }
 
 fn cycles(n: usize, heap: &mut Option<Box<dyn Heap>>) -> Value {

@@ -5,6 +5,9 @@ use mk_core::Rank;
 use mk_nvlink::Step;
 use serde_json::Value;
 
+/// How long a meeting may take.
+const BOUND_MS: u64 = 2000;
+
 /// What becomes of a survivor.
 fn survives(p: &mut Process, killed: u16, step: Step) {
     let answer = p.answer();
@@ -16,17 +19,20 @@ fn survives(p: &mut Process, killed: u16, step: Step) {
     } else {
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(message.contains(&format!("rank {killed}")), "{step:?}, {}: {message}", p.rank);
-        // Who is known to have arrived is missed at once; who is not, at the bound.
-        let known = if killed == 0 { Step::Greet } else { Step::Make };
+        // Once all have said who they are, it is seen at once; before that, at the bound.
         let ms = answer["ms"].as_u64().unwrap();
-        assert!(ms < if step < known { 1500 } else { 900 }, "{step:?}, {}: {ms} ms", p.rank);
+        assert!(
+            ms < if step < Step::Make { 2 * BOUND_MS } else { BOUND_MS / 2 },
+            "{step:?}, {}: {ms} ms",
+            p.rank
+        );
     }
     p.assert_clean();
 }
 
 /// Rank `killed` of three is killed at this step. Then the world begins anew, in the same folder.
 fn killed_at(killed: u16, step: Step) {
-    let scene = Scene::hurried(3, 1000);
+    let scene = Scene::hurried(3, BOUND_MS);
     let start = |r| scene.start_as(&[r], |s| s.role.killed_at = (r == killed).then(|| name(step)));
     let mut all = [0, 1, 2].map(start);
     all.iter_mut().for_each(|p| p.tell("connect"));

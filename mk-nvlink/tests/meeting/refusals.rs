@@ -3,7 +3,7 @@
 use super::world::{BYTES, Process, Scene, connect, name};
 use mk_core::Rank;
 use mk_nvlink::Step;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -127,7 +127,7 @@ fn a_rank_that_comes_for_another_size_or_another_world_is_refused() {
     let message = format!("size of memory than rank 0: {}, not {}", bytes(BYTES + 1), bytes(BYTES));
     mismatch(|s| s.role.bytes += 1, &message);
     let topology = mk_core::Topology::single_node(4).unwrap().to_toml();
-    mismatch(|s| s.role.topology.clone_from(&topology), "topology than rank 0: 4 ranks on 1 nodes (");
+    mismatch(|s| s.role.topology.clone_from(&topology), "topology than rank 0: 4 ranks (");
 }
 
 #[test]
@@ -171,14 +171,14 @@ fn a_rank_that_never_comes_is_named_by_all_others_at_the_bound() {
             assert_eq!(says(&answer, "message"), format!("{missing} did not come within 800ms"));
             assert_eq!(says(&answer, "kind"), "peer");
             let ms = answer["ms"].as_u64().unwrap();
-            assert!((600..1100).contains(&ms), "{ms} ms");
+            assert!((600..2400).contains(&ms), "{ms} ms");
         }
     }
     // Nobody waits longer than the most impatient one.
     let mut all = [scene.start_as(&[0], |s| s.role.bound_ms = 60_000), scene.start(&[1]), scene.start(&[2])];
     for answer in all_failed(&scene, &mut all) {
         assert!(says(&answer, "message").starts_with("rank 3 did not come within"), "{answer}");
-        assert!(answer["ms"].as_u64().unwrap() < 1500, "{answer}");
+        assert!(answer["ms"].as_u64().unwrap() < 4000, "{answer}");
     }
 }
 
@@ -200,7 +200,7 @@ fn a_rank_that_comes_and_does_nothing_is_named() {
         for p in all.iter_mut().filter(|p| p.rank != Rank(sleeper)) {
             let answer = p.answer();
             assert_eq!(says(&answer, "message"), message, "{}", p.rank);
-            assert!(answer["ms"].as_u64().unwrap() < 1300, "{answer}");
+            assert!(answer["ms"].as_u64().unwrap() < 4000, "{answer}");
             p.assert_clean();
         }
         all.iter_mut().filter(|p| p.rank == Rank(sleeper)).for_each(Process::kill);
@@ -240,17 +240,24 @@ fn what_cannot_be_is_refused_at_once() {
 
 #[test]
 fn a_process_that_may_open_too_few_files_says_so() {
-    let scene = Scene::hurried(2, 3000);
-    let answers = all_failed(
-        &scene,
-        &mut [0, 1].map(|r| {
+    for rank in [0, 1] {
+        let scene = Scene::of(2);
+        let step = if rank == 0 { Step::Give } else { Step::Take };
+        let few = |s: &mut Scene| s.role.few_files_at = Some(name(step));
+        let start = |r| {
             scene.start_as(&[r], |s| {
-                if r == 1 {
-                    s.driver += "; fail=cuMemExportToShareableHandle:304";
+                if r == rank {
+                    few(s)
                 }
             })
-        }),
-    );
-    answers.iter().for_each(|a| assert!(says(a, "message").contains("returned 304"), "{a}"));
-    assert_eq!(json!(says(&answers[1], "kind")), "export-refused");
+        };
+        let answers = all_failed(&scene, &mut [0, 1].map(start));
+        for (r, answer) in answers.iter().enumerate() {
+            let (own, message) = (r == usize::from(rank), says(answer, "message"));
+            assert_eq!(says(answer, "kind"), if own { "system" } else { "peer" }, "{answer}");
+            assert_eq!(message.starts_with(&format!("rank {rank}: ")), !own, "{message}");
+            assert!(message.contains("Too many open files"), "{message}");
+            assert!(says(answer, "hint").contains("ulimit -n"));
+        }
+    }
 }

@@ -1,11 +1,15 @@
 //! What else may be at the socket, or in its place.
 
-use super::world::{Process, Scene};
+use super::world::{Process, STRANGER, Scene};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
 use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
 
 /// Where rank 0 of a scene listens.
 fn socket(scene: &Scene) -> PathBuf {
@@ -104,7 +108,7 @@ fn guest_says(then: &[u8]) -> Value {
     let key = blake3::Hash::from_bytes([scene.role.key; 32]).to_hex();
     let offers = "PUT | GET | SIGNAL | ATOMIC_ADD | REDUCE | ORDERED";
     let hello = format!(
-        r#"{{"hello":{{"purpose":{{"key":"{key}","topology":"2 ranks on 1 nodes ({})","bytes":{},"offers":"{offers}"}},"ranks":[1],"patience_ms":3000}}}}"#,
+        r#"{{"hello":{{"purpose":{{"key":"{key}","topology":"2 ranks ({})","bytes":{},"offers":"{offers}"}},"ranks":[1],"patience_ms":3000}}}}"#,
         &hash[..16],
         scene.role.bytes
     );
@@ -155,7 +159,7 @@ fn the_socket_of_a_process_that_has_ended_is_put_away() {
 fn a_file_that_is_no_socket_is_left_alone() {
     let scene = Scene::hurried(2, 500);
     std::fs::create_dir(scene.folder()).unwrap();
-    std::fs::set_permissions(scene.folder(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(scene.folder(), PermissionsExt::from_mode(0o700)).unwrap();
     std::fs::write(socket(&scene), "somebody's").unwrap();
     let mut host = scene.start(&[0]);
     let answer = host.meet();
@@ -169,7 +173,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 fn a_host_that_is_none_of_ours_is_named() {
     let scene = Scene::hurried(2, 800);
     std::fs::create_dir(scene.folder()).unwrap();
-    std::fs::set_permissions(scene.folder(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::set_permissions(scene.folder(), PermissionsExt::from_mode(0o700)).unwrap();
     let listening = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     rustix::net::bind(&listening, &SocketAddrUnix::new(socket(&scene)).unwrap()).unwrap();
     rustix::net::listen(&listening, 1).unwrap();
@@ -182,4 +186,77 @@ fn a_host_that_is_none_of_ours_is_named() {
     let want = "rank 0 was to pass the others' memory on, and sent what has no meaning: it is no message";
     assert!(message.starts_with(want), "{message}");
     guest.assert_clean();
+}
+
+/// A process of another user, which only root can start. It says when it has done what it was started for.
+fn of_another_user(does: &str, path: &Path) -> Option<(std::process::Child, BufReader<ChildStdout>)> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "strangers::another_user", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.env(STRANGER, format!("{does} {}", path.display()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).uid(1).gid(1);
+    let mut child = command.spawn().map_err(|e| println!("skipped: {e}")).ok()?;
+    let output = BufReader::new(child.stdout.take().unwrap());
+    Some((child, output))
+}
+
+/// Waits until it has done that.
+fn done(output: &mut BufReader<ChildStdout>) {
+    assert!(output.lines().any(|line| line.unwrap().contains("@done")));
+}
+
+#[test]
+#[ignore = "the other tests start it, as another user"]
+fn another_user() {
+    let Ok(told) = std::env::var(STRANGER) else { return };
+    let (does, path) = told.split_once(' ').unwrap();
+    let _open = if does == "listen" {
+        let listening = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::net::bind(&listening, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+        rustix::net::listen(&listening, 1).unwrap();
+        listening
+    } else {
+        // Of somebody who is let in, this would be an error.
+        let line = stranger(Path::new(path));
+        let _ = rustix::net::send(&line, b"mk-nvlink 7\n[]", SendFlags::NOSIGNAL);
+        line
+    };
+    println!("\n@done");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn a_guest_of_another_user_is_sent_away() {
+    let scene = Scene::of(2);
+    let host = host(&scene);
+    drop(stranger(&socket(&scene)));
+    for (path, mode) in
+        [(scene.root().to_path_buf(), 0o755), (scene.folder(), 0o755), (socket(&scene), 0o777)]
+    {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let other = of_another_user("say", &socket(&scene));
+    let Some((mut child, mut output)) = other else { return };
+    done(&mut output);
+    meets(&scene, host);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_host_of_another_user_is_refused() {
+    let scene = Scene::hurried(2, 800);
+    std::fs::create_dir(scene.folder()).unwrap();
+    std::fs::set_permissions(scene.root(), PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(scene.folder(), PermissionsExt::from_mode(0o777)).unwrap();
+    let Some((mut child, mut output)) = of_another_user("listen", &socket(&scene)) else { return };
+    done(&mut output);
+    std::fs::set_permissions(scene.folder(), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut guest = scene.start(&[1]);
+    let message = guest.meet()["error"]["message"].clone();
+    let message = message.as_str().unwrap();
+    assert!(message.ends_with("is in use: a process of another user waits there"), "{message}");
+    guest.assert_clean();
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 /// The variable that tells a child what it is.
 pub(crate) const ROLE: &str = "MK_MEETING_ROLE";
+/// The variable that makes a child a stranger: what it does, and at which socket.
+pub(crate) const STRANGER: &str = "MK_MEETING_STRANGER";
 /// Begins a child's answer: the test harness prints other lines, and perhaps something before it.
 pub(crate) const ANSWER: &str = "@answer ";
 /// Begins the name of a step that a child begins.
@@ -33,6 +35,8 @@ pub(crate) struct Role {
     pub(crate) multicast: bool,
     /// Where it is killed.
     pub(crate) killed_at: Option<String>,
+    /// Where it may open one more file, and no others.
+    pub(crate) few_files_at: Option<String>,
     /// Where it sleeps for longer than any bound.
     pub(crate) sleeps_at: Option<String>,
 }
@@ -72,6 +76,7 @@ impl Scene {
             bound_ms: 20_000,
             multicast: false,
             killed_at: None,
+            few_files_at: None,
             sleeps_at: None,
         };
         Scene { root, role, driver: "devices=8".into() }
@@ -87,6 +92,10 @@ impl Scene {
     /// Where processes meet.
     pub(crate) fn folder(&self) -> PathBuf {
         self.root.path().join("meet")
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.root.path()
     }
 
     /// A process with these ranks, each on the GPU of its number.
