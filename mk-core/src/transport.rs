@@ -53,7 +53,7 @@ pub trait Transport: Send + Sync + 'static {
     /// `None`: this transport reaches no memory.
     ///
     /// # Errors
-    /// A step failed here or on another rank, or had not ended by the bound: the same verdict on all ranks.
+    /// A step failed here or on another rank, or had not ended by the bound: the same verdict on all ranks that meet.
     fn connect(&self, _: &Meeting) -> Result<Option<Box<dyn Heap>>, RunError> {
         Ok(None)
     }
@@ -76,12 +76,41 @@ pub struct Meeting {
     pub bound: Duration,
 }
 
+impl Meeting {
+    /// Whether there can be such a meeting.
+    ///
+    /// # Errors
+    /// No rank of this process's own, one that is not in the world, or one that is there twice.
+    pub fn check(&self) -> Result<(), Error> {
+        let size = self.topology.size();
+        let refuse = |message: &str, given: String, allowed: String| {
+            Err(Error::input(message, given, allowed, "give each process ranks of its own"))
+        };
+        if self.own.is_empty() {
+            return refuse(
+                "a process without ranks has no part in a meeting",
+                "none".into(),
+                "one or more".into(),
+            );
+        }
+        for (i, (rank, _)) in self.own.iter().enumerate() {
+            if u32::from(rank.0) >= size {
+                return refuse("there is no such rank", rank.to_string(), format!("ranks 0..{size}"));
+            }
+            if self.own[..i].iter().any(|(other, _)| other == rank) {
+                return refuse("a process has a rank twice", rank.to_string(), "each rank once".into());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Memory of the same size on every rank, all 0 at first. Dropped when nothing uses it any more.
 pub trait Heap: Send {
     /// Where the memory of `rank` begins, as the GPUs of this process see it; `None` if it is out of reach.
     fn address(&self, rank: Rank) -> Option<u64>;
 
-    /// A rank whose process has ended, as far as this one knows.
+    /// A rank whose process has ended before it dropped its memory, as far as this one knows. Does not wait.
     fn lost(&self) -> Option<Rank>;
 }
 
@@ -107,4 +136,28 @@ pub trait Link {
     /// # Errors
     /// The bound was reached, or the link is down.
     fn quiesce(&mut self, bound: std::time::Duration) -> Result<(), crate::RunError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_meeting_is_of_ranks_of_the_world_each_once() {
+        let meeting = |own: &[u16]| Meeting {
+            topology: Topology::single_node(2).unwrap(),
+            own: own.iter().map(|&r| (Rank(r), 0)).collect(),
+            folder: None,
+            key: [0; 32],
+            bytes: 1,
+            bound: Duration::from_secs(1),
+        };
+        assert!(meeting(&[1]).check().is_ok() && meeting(&[1, 0]).check().is_ok());
+        for (own, words) in
+            [(&[][..], "one or more"), (&[0, 2], "given rank 2, allowed ranks 0..2"), (&[1, 1], "rank 1")]
+        {
+            let e = meeting(own).check().unwrap_err().to_string();
+            assert!(e.contains(words), "{e}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use libloading::Library;
 use std::ffi::c_int;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The library's name. `libcuda.so` is a stub for linking where a toolkit is installed.
 const NAME: &str = "libcuda.so.1";
@@ -50,15 +50,21 @@ impl Driver {
     /// version is not promised to load in a driver of an older one.
     pub const NEEDED: CudaVersion = CudaVersion { major: 13, minor: 0 };
 
-    /// The driver of this machine, from where the loader looks for `libcuda.so.1`.
+    /// The driver of this machine, from where the loader looks for `libcuda.so.1`. Whoever in this process asks gets the same
+    /// one, with one count of what is open.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Unusable`], [`Error::TooOld`], [`Error::NoDevice`].
     pub fn find() -> Result<Driver, Error> {
-        Driver::at(Path::new(NAME))
+        static FOUND: OnceLock<Driver> = OnceLock::new();
+        if let Some(driver) = FOUND.get() {
+            return Ok(driver.clone());
+        }
+        let driver = Driver::at(Path::new(NAME))?;
+        Ok(FOUND.get_or_init(|| driver).clone())
     }
 
-    /// The driver in this file.
+    /// The driver in this file, with a count of its own.
     ///
     /// # Errors
     /// As [`Driver::find`].

@@ -25,7 +25,7 @@ pub use found::{Driver, Probe};
 pub use ledger::Live;
 pub use loaded::loaded_file;
 pub use mapping::{Allocation, Mapping};
-pub use memory::{Borrowed, DeviceMemory, HostMemory, Memory};
+pub use memory::{DeviceMemory, ForeignMemory, HostMemory, Memory};
 pub use module::{Kernel, KernelFacts, Launch, Module, Residency};
 pub use multicast::try_multicast;
 pub use peer::{Peer, PeerAccess};

@@ -15,7 +15,7 @@ pub(crate) trait Known {}
 
 impl Known for DeviceMemory {}
 impl Known for HostMemory {}
-impl Known for Borrowed {}
+impl Known for ForeignMemory {}
 
 /// Bytes that a GPU reaches at an address of its own.
 #[allow(private_bounds, reason = "only this library's types are memory")]
@@ -99,24 +99,24 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Memory that somebody else owns: a transport, a peer, the caller.
+/// Memory that somebody else owns.
 #[derive(Clone, Copy, Debug)]
-pub struct Borrowed {
+pub struct ForeignMemory {
     address: u64,
     bytes: u64,
 }
 
-impl Borrowed {
-    /// So many bytes at this address of the device.
+impl ForeignMemory {
+    /// So many bytes at an address.
     ///
     /// # Safety
-    /// The GPUs that are given this reach them, for as long as they are given it.
-    pub unsafe fn new(address: u64, bytes: u64) -> Borrowed {
-        Borrowed { address, bytes }
+    /// The GPU by whose streams it is used reaches all of them, as long as they are used.
+    pub unsafe fn at(address: u64, bytes: u64) -> ForeignMemory {
+        ForeignMemory { address, bytes }
     }
 }
 
-impl Memory for Borrowed {
+impl Memory for ForeignMemory {
     fn address(&self) -> u64 {
         self.address
     }

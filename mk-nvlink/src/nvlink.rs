@@ -1,7 +1,12 @@
 //! The transport: which pairs it serves, with what, at what cost.
 
+use crate::connect;
 use crate::handlers;
-use mk_core::{Caps, CommOp, Error, HandlerRef, Hardware, LinkModel, Port, Rank, Topology, Transport};
+use crate::step::Step;
+use mk_core::{
+    Caps, CommOp, Error, HandlerRef, Hardware, Heap, LinkModel, Meeting, Port, Rank, RunError, Topology,
+    Transport,
+};
 
 /// What every mapped pair can do.
 const MAPPED: Caps = Caps::PUT
@@ -25,6 +30,7 @@ const MAPPED: Caps = Caps::PUT
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NvLink {
     multicast: bool,
+    observer: Option<fn(Step)>,
 }
 
 impl NvLink {
@@ -37,10 +43,30 @@ impl NvLink {
     /// while the others wait for it.
     #[must_use]
     pub fn multicast(self, on: bool) -> NvLink {
-        NvLink { multicast: on }
+        NvLink { multicast: on, ..self }
     }
 
-    fn offered(&self) -> Caps {
+    /// Calls this before each step of a meeting: for a log, or to see where a start takes its time.
+    #[must_use]
+    pub fn observe(self, observer: fn(Step)) -> NvLink {
+        NvLink { observer: Some(observer), ..self }
+    }
+
+    /// What [`Transport::connect`] does, with this crate's own error.
+    ///
+    /// # Errors
+    /// All of [`Error`](crate::Error).
+    pub fn meet(&self, meeting: &Meeting) -> Result<Box<dyn Heap>, crate::Error> {
+        connect::connect(self, meeting)
+    }
+
+    pub(crate) fn enter(&self, step: Step) {
+        if let Some(observer) = self.observer {
+            observer(step);
+        }
+    }
+
+    pub(crate) fn offered(&self) -> Caps {
         if self.multicast { MAPPED | Caps::MULTICAST } else { MAPPED }
     }
 }
@@ -74,5 +100,13 @@ impl Transport for NvLink {
 
     fn handlers(&self) -> Vec<(CommOp, HandlerRef)> {
         handlers::all()
+    }
+
+    /// Memory of [`Meeting::bytes`] on each rank of this process, mapped so that all ranks of its island reach it; and that of
+    /// the island's others. Ranks of other islands have no address.
+    ///
+    /// Errors are those of [`NvLink::meet`], explained.
+    fn connect(&self, meeting: &Meeting) -> Result<Option<Box<dyn Heap>>, RunError> {
+        Ok(Some(self.meet(meeting)?))
     }
 }

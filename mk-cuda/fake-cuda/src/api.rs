@@ -134,7 +134,8 @@ functions! {
         // Rank, access, native atomics.
         match attribute {
             1 => put_int(value, 0),
-            2 | 3 => put_int(value, s.can_reach(from, to).into()),
+            2 => put_int(value, s.can_reach(from, to).into()),
+            3 => put_int(value, u64::from(s.can_reach(from, to)) * s.config.number("atomics")),
             _ => Err(INVALID_VALUE),
         }
     };

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// | `driver` | CUDA version, as `cuDriverGetVersion` gives it | 13000 |
 /// | `devices`, `sms`, `capability`, `memory` | GPUs, and of each: multiprocessors, compute capability times ten, bytes | 2, 132, 90, 1 GiB |
 /// | `shared`, `registers` | shared memory of a block, registers of a multiprocessor | 232448, 65536 |
-/// | `vmm`, `posix`, `multicast`, `peers` | what the driver says it can do: 0 or 1 | 1, 1, 1, 1 |
+/// | `vmm`, `posix`, `multicast`, `peers`, `atomics` | what the driver says it can do: 0 or 1; atomics at the memory of peers | 1, 1, 1, 1, 1 |
 /// | `kernel` | name of the kernel that every module has | mk_kernel |
 /// | `kernel_registers`, `kernel_local`, `kernel_shared`, `parameter` | of the kernel | 168, 0, 0, 16 |
 /// | `resident` | blocks on a multiprocessor, whatever the kernel needs | what it needs decides |
@@ -32,7 +32,7 @@ pub(crate) struct Rule {
     at: Option<u64>,
 }
 
-const NUMBERS: [(&str, u64); 17] = [
+const NUMBERS: [(&str, u64); 18] = [
     ("driver", 13_000),
     ("devices", 2),
     ("sms", 132),
@@ -44,6 +44,7 @@ const NUMBERS: [(&str, u64); 17] = [
     ("posix", 1),
     ("multicast", 1),
     ("peers", 1),
+    ("atomics", 1),
     ("kernel_registers", 168),
     ("kernel_local", 0),
     ("kernel_shared", 0),

@@ -51,7 +51,7 @@ fn raise(loaded: &Loaded, places: &[Place]) -> Result<(), driver::Error> {
 }
 
 #[allow(unsafe_code, reason = "a transport's memory is known by its address only")]
-fn record_of(loaded: &Loaded, rank: Rank) -> driver::Borrowed {
+fn record_of(loaded: &Loaded, rank: Rank) -> driver::ForeignMemory {
     // SAFETY: the record is the first thing in a rank's part.
     unsafe { piece(loaded.symmetric().address(rank), 0, RECORD_BYTES as u64) }
 }

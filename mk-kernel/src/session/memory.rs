@@ -4,7 +4,7 @@ use super::place::Place;
 use super::tables::copy_bytes;
 use super::{Limits, refused};
 use crate::abi;
-use crate::driver::{self, Borrowed, DeviceMemory};
+use crate::driver::{self, ForeignMemory, DeviceMemory};
 use mk_core::{
     Error as Refused, Heap, Io, Meeting, Program, Rank, Region, RegionKind, Registry, RunError, Verified,
 };
@@ -127,9 +127,9 @@ fn key(verified: &Verified, registry: &Registry, generation: u64) -> Result<[u8;
 /// # Safety
 /// `address` is where the rank's part begins, `at` an offset of the layout that it was taken with.
 #[allow(unsafe_code, reason = "a transport's memory is known by its address only")]
-pub(super) unsafe fn piece(address: u64, at: u64, bytes: u64) -> Borrowed {
+pub(super) unsafe fn piece(address: u64, at: u64, bytes: u64) -> ForeignMemory {
     // SAFETY: the caller's promise.
-    unsafe { Borrowed::new(address + at, bytes) }
+    unsafe { ForeignMemory::at(address + at, bytes) }
 }
 
 /// NaN in all types of numbers, so that what is read and was never written is seen; zeros where a program goes on from the last
