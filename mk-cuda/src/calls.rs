@@ -136,6 +136,12 @@ functions! {
     cuStreamQuery(stream: sys::CUstream);
     cuStreamWaitEvent(stream: sys::CUstream, event: sys::CUevent, flags: c_uint);
     cuStreamIsCapturing(stream: sys::CUstream, status: *mut sys::CUstreamCaptureStatus);
+    cuStreamBeginCapture_v2(stream: sys::CUstream, mode: sys::CUstreamCaptureMode);
+    cuStreamEndCapture(stream: sys::CUstream, graph: *mut sys::CUgraph);
+    cuGraphInstantiateWithFlags(ready: *mut sys::CUgraphExec, graph: sys::CUgraph, flags: c_ulonglong);
+    cuGraphDestroy(graph: sys::CUgraph);
+    cuGraphLaunch(ready: sys::CUgraphExec, stream: sys::CUstream);
+    cuGraphExecDestroy(ready: sys::CUgraphExec);
     cuEventCreate(event: *mut sys::CUevent, flags: c_uint);
     cuEventDestroy_v2(event: sys::CUevent);
     cuEventRecord(event: sys::CUevent, stream: sys::CUstream);

@@ -18,6 +18,7 @@ pub(crate) enum Kind {
     HostMemory,
     Stream,
     Event,
+    Graph,
     Allocation,
     Reservation,
     Mapping,
@@ -40,6 +41,8 @@ pub struct Live {
     pub streams: u64,
     /// Events.
     pub events: u64,
+    /// Recorded graphs.
+    pub graphs: u64,
     /// Physical allocations that can be mapped.
     pub allocations: u64,
     /// Ranges of addresses that are reserved.
@@ -68,6 +71,7 @@ impl fmt::Display for Live {
             (self.host_memory, "pieces of host memory"),
             (self.streams, "streams"),
             (self.events, "events"),
+            (self.graphs, "graphs"),
             (self.allocations, "allocations"),
             (self.reservations, "address ranges"),
             (self.mappings, "mappings"),
@@ -83,7 +87,7 @@ impl fmt::Display for Live {
 /// Counts what is open.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    counts: [AtomicU64; 11],
+    counts: [AtomicU64; 12],
     failures: Mutex<Vec<Failure>>,
 }
 
@@ -97,6 +101,7 @@ impl Ledger {
             host_memory: n(Kind::HostMemory),
             streams: n(Kind::Stream),
             events: n(Kind::Event),
+            graphs: n(Kind::Graph),
             allocations: n(Kind::Allocation),
             reservations: n(Kind::Reservation),
             mappings: n(Kind::Mapping),

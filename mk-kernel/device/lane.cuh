@@ -122,12 +122,13 @@ struct Lane {
         return true;
     }
 
-    // What takes a round trip to memory: epochs, and the tensor maps, which are acquired here once a run. (Each user at its
-    // first use cost 3 us a launch.)
+    // What takes a round trip to memory: epochs; whether a peer has seen a fault since the last run; and the tensor maps, which
+    // are acquired here once a run. (Each user at its first use cost 3 us a launch.)
     DEV void read_clocks() {
         const Params& p = c.params;
         const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;
         epoch = clock ? ptx::load_relaxed(clock) : 1;
+        c.dead = __any_sync(ALL, thread() == 0 && c.aborted());
         for (u32 i = thread(); p.maps && i < p.region_count * MAP_KINDS; i += WARP) ptx::fence_tensor_map(p.maps + i);
     }
 

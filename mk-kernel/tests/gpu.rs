@@ -6,7 +6,7 @@
 
 use mk_compute::{AllGatherGemm, Gather, Plan};
 use mk_core::*;
-use mk_kernel::driver::{Device, DeviceMemory, Driver, Memory as _, Stream};
+use mk_kernel::driver::{Device, DeviceMemory, Driver, Graph, Memory as _, Stream};
 use mk_kernel::{DeviceTensor, DeviceTensors, Gpu, Limits, Sabotage};
 
 fn device() -> Option<Device> {
@@ -224,6 +224,71 @@ fn a_thousand_runs_on_the_callers_tensors_have_the_same_bits() {
         }
         assert_eq!(gpu.outcome(&bound).unwrap(), 1000);
         gpu.park().unwrap();
+    }
+}
+
+/// A run is recorded once and replayed with new inputs, between runs that are not: the epoch lies on the device.
+#[test]
+fn regress_aiter_3928_a_recorded_run_is_replayed_with_new_inputs() {
+    let Some(device) = device() else { return };
+    let product = Product::new(1, (129, 264, 320), 4);
+    let mut gpu = Gpu::open(&product.registry, &device, Limits::default()).unwrap();
+    let on_device = OnDevice::new(&device, &product);
+    // SAFETY: as above.
+    let bound = unsafe { gpu.bind(&product.program, &on_device.tensors(&product)) }.unwrap();
+    let stream = &on_device.stream;
+    // SAFETY: as above.
+    let graph =
+        Graph::record(stream, || unsafe { gpu.launch(&bound, &[stream]) }.map_err(Recorded::Run)).unwrap();
+    for seed in 0..6 {
+        on_device.fill(&product, seed);
+        if seed % 3 == 2 {
+            // SAFETY: as above.
+            unsafe { gpu.launch(&bound, &[stream]) }.unwrap();
+            gpu.wait(&bound).unwrap();
+        } else {
+            // SAFETY: as above; session and binding live.
+            unsafe { graph.launch(stream) }.unwrap();
+            stream.synchronize().unwrap();
+        }
+        assert!(on_device.result(&product) == want(&product, seed), "seed {seed}");
+        assert_eq!(gpu.outcome(&bound).unwrap(), seed + 1);
+    }
+    // Two replays at once: one of them is refused.
+    let other = Stream::new(&device.context().unwrap()).unwrap();
+    let big = Product::new(1, (2048, 2048, 4096), 4);
+    let on_device = OnDevice::new(&device, &big);
+    // SAFETY: as above.
+    let bound = unsafe { gpu.bind(&big.program, &on_device.tensors(&big)) }.unwrap();
+    let stream = &on_device.stream;
+    // SAFETY: as above.
+    let graph =
+        Graph::record(stream, || unsafe { gpu.launch(&bound, &[stream]) }.map_err(Recorded::Run)).unwrap();
+    on_device.fill(&big, 1);
+    for _ in 0..5 {
+        // SAFETY: as above.
+        unsafe { graph.launch(stream) }.unwrap();
+        // SAFETY: as above.
+        unsafe { graph.launch(&other) }.unwrap();
+        stream.synchronize().unwrap();
+        other.synchronize().unwrap();
+        assert!(matches!(gpu.outcome(&bound), Err(RunError::Busy)));
+    }
+    assert_eq!(gpu.outcome(&bound).unwrap(), 5);
+    assert!(on_device.result(&big) == want(&big, 1));
+}
+
+/// What recording can end in.
+#[derive(Debug)]
+#[allow(dead_code, reason = "shown when a test fails")]
+enum Recorded {
+    Run(RunError),
+    Driver(mk_kernel::driver::Error),
+}
+
+impl From<mk_kernel::driver::Error> for Recorded {
+    fn from(e: mk_kernel::driver::Error) -> Recorded {
+        Recorded::Driver(e)
     }
 }
 

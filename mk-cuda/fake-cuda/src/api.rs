@@ -297,9 +297,16 @@ functions! {
         s.is_event(number(event))
     };
     cuStreamIsCapturing(stream: Handle, status: *mut c_uint) |s| {
-        s.device_of_stream(number(stream))?;
-        put(status, 0)
+        put(status, s.is_capturing(number(stream))?.into())
     };
+    cuStreamBeginCapture_v2(stream: Handle, _mode: c_uint) |s| s.begin_capture(number(stream));
+    cuStreamEndCapture(stream: Handle, graph: *mut Handle) |s| put_handle(graph, s.end_capture(number(stream))?);
+    cuGraphInstantiateWithFlags(ready: *mut Handle, graph: Handle, _flags: c_ulonglong) |s| {
+        put_handle(ready, s.instantiate(number(graph))?)
+    };
+    cuGraphDestroy(graph: Handle) |s| s.destroy_graph(number(graph), false);
+    cuGraphLaunch(ready: Handle, stream: Handle) |s| s.launch_graph(number(ready), number(stream));
+    cuGraphExecDestroy(ready: Handle) |s| s.destroy_graph(number(ready), true);
     cuEventCreate(event: *mut Handle, flags: c_uint) |s| put_handle(event, s.create_event(flags)?);
     cuEventDestroy_v2(event: Handle) |s| s.destroy_event(number(event));
     cuEventRecord(event: Handle, stream: Handle) |s| s.record(number(event), number(stream));

@@ -136,6 +136,47 @@ impl State {
         self.streams.remove(&stream).map(drop).ok_or(INVALID_HANDLE)
     }
 
+    pub(crate) fn is_capturing(&mut self, stream: u64) -> Result<bool, u32> {
+        self.device_of_stream(stream)?;
+        Ok(self.capturing.contains(&stream))
+    }
+
+    pub(crate) fn begin_capture(&mut self, stream: u64) -> Done {
+        self.device_of_stream(stream)?;
+        if self.capturing.insert(stream) { Ok(()) } else { Err(INVALID_VALUE) }
+    }
+
+    pub(crate) fn end_capture(&mut self, stream: u64) -> Result<u64, u32> {
+        if !self.capturing.remove(&stream) {
+            return Err(INVALID_VALUE);
+        }
+        let handle = self.handle();
+        self.graphs.insert(handle, false);
+        Ok(handle)
+    }
+
+    pub(crate) fn instantiate(&mut self, graph: u64) -> Result<u64, u32> {
+        if self.graphs.get(&graph) != Some(&false) {
+            return Err(INVALID_HANDLE);
+        }
+        let handle = self.handle();
+        self.graphs.insert(handle, true);
+        Ok(handle)
+    }
+
+    pub(crate) fn launch_graph(&mut self, ready: u64, stream: u64) -> Done {
+        self.device_of_stream(stream)?;
+        if self.graphs.get(&ready) == Some(&true) { Ok(()) } else { Err(INVALID_HANDLE) }
+    }
+
+    pub(crate) fn destroy_graph(&mut self, graph: u64, ready: bool) -> Done {
+        if self.graphs.get(&graph) != Some(&ready) {
+            return Err(INVALID_HANDLE);
+        }
+        self.graphs.remove(&graph);
+        Ok(())
+    }
+
     pub(crate) fn create_event(&mut self, flags: u32) -> Result<u64, u32> {
         let (device, handle) = (self.current()?, self.handle());
         self.events.insert(handle, Event { device, timed: flags & 2 == 0, recorded: false });

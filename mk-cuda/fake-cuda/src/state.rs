@@ -69,6 +69,10 @@ pub(crate) struct State {
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) streams: BTreeMap<u64, usize>,
     pub(crate) events: BTreeMap<u64, Event>,
+    /// Streams that record.
+    pub(crate) capturing: BTreeSet<u64>,
+    /// Recorded graphs, and what was made ready of them (true).
+    pub(crate) graphs: BTreeMap<u64, bool>,
     pub(crate) space: Space,
     allocations: BTreeMap<u64, Allocation>,
     peers: BTreeSet<(usize, usize)>,
@@ -113,6 +117,8 @@ impl State {
             functions: BTreeMap::new(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
+            capturing: BTreeSet::new(),
+            graphs: BTreeMap::new(),
             space: Space::default(),
             allocations: BTreeMap::new(),
             peers: BTreeSet::new(),
@@ -149,6 +155,7 @@ impl State {
             ("host_memory", self.space.pinned.len()),
             ("streams", self.streams.len()),
             ("events", self.events.len()),
+            ("graphs", self.graphs.len()),
             ("allocations", self.allocations.len()),
             ("reservations", self.space.reserved.len()),
             ("mappings", mapped + bound),

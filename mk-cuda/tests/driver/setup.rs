@@ -1,7 +1,7 @@
 //! A set-up as a session makes it: two GPUs, the kernel, memory of all kinds, mapped by both and by a third party.
 
 use mk_cuda::{
-    Allocation, Context, DeviceMemory, Driver, Error, Event, HostMemory, Kernel, Launch, Mapping,
+    Allocation, Context, DeviceMemory, Driver, Error, Event, Graph, HostMemory, Kernel, Launch, Mapping,
     Memory as _, Module, PeerAccess, Requirements, Stream,
 };
 use std::os::fd::AsFd as _;
@@ -21,6 +21,7 @@ pub(crate) struct Setup {
     pub(crate) kernel: Kernel,
     pub(crate) stream: Stream,
     pub(crate) events: [Event; 2],
+    pub(crate) graph: Graph,
     pub(crate) memory: DeviceMemory,
     pub(crate) host: HostMemory,
     pub(crate) heap: Mapping,
@@ -43,6 +44,7 @@ pub(crate) fn open(driver: &Driver) -> Result<Setup, Error> {
     kernel.residency(THREADS, SHARED_BYTES)?.check(132, 0)?;
     let stream = Stream::new(first)?;
     let events = [Event::timed(first)?, Event::timed(first)?];
+    let graph = record(&kernel, &stream)?;
     let memory = DeviceMemory::new(first, 4096)?;
     let host = HostMemory::new(first, 4096)?;
     stream.fill(&memory, 0)?;
@@ -51,7 +53,7 @@ pub(crate) fn open(driver: &Driver) -> Result<Setup, Error> {
     let descriptor = heap.allocation().export()?;
     let imported = Allocation::import(second, descriptor.as_fd(), heap.bytes())?.map(&[second])?;
     let peer = PeerAccess::new(second, first)?;
-    Ok(Setup { contexts, kernel, stream, events, memory, host, heap, imported, _peer: peer })
+    Ok(Setup { contexts, kernel, stream, events, graph, memory, host, heap, imported, _peer: peer })
 }
 
 /// Loads the kernel.
@@ -59,6 +61,16 @@ pub(crate) fn kernel(context: &Context) -> Result<Kernel, Error> {
     let kernel = Module::load(context, &cubin())?.kernel("mk_kernel")?;
     kernel.allow_shared(SHARED_BYTES)?;
     Ok(kernel)
+}
+
+/// Records a launch of the kernel.
+#[allow(unsafe_code, reason = "no kernel can be started otherwise")]
+fn record(kernel: &Kernel, stream: &Stream) -> Result<Graph, Error> {
+    let size = Launch { blocks: 132, threads: THREADS, shared_bytes: SHARED_BYTES };
+    Graph::record(stream, || {
+        // SAFETY: the fake driver runs no kernel.
+        unsafe { kernel.launch(stream, size, &Parameter::default()) }
+    })
 }
 
 /// Starts the kernel between two events, and waits for it.
@@ -70,6 +82,8 @@ pub(crate) fn run(s: &Setup) -> Result<(), Error> {
     let parameter: Parameter = [s.heap.address(), s.memory.address()];
     // SAFETY: the fake driver runs no kernel.
     unsafe { s.kernel.launch(&s.stream, size, &parameter) }?;
+    // SAFETY: as above.
+    unsafe { s.graph.launch(&s.stream) }?;
     s.stream.record(end)?;
     s.stream.synchronize()?;
     end.milliseconds_since(begin).map(drop)

@@ -84,6 +84,7 @@ fn what_is_asked_for_is_there_bytes_arrive_and_all_of_it_is_closed() {
         host_memory: 1,
         streams: 1,
         events: 2,
+        graphs: 2,
         // The heap, and the import of it.
         allocations: 2,
         reservations: 2,

@@ -4,7 +4,7 @@ use super::place::Place;
 use super::tables::copy_bytes;
 use super::{Limits, refused};
 use crate::abi;
-use crate::driver::{self, ForeignMemory, DeviceMemory};
+use crate::driver::{self, DeviceMemory, ForeignMemory};
 use mk_core::{
     Error as Refused, Heap, Io, Meeting, Program, Rank, Region, RegionKind, Registry, RunError, Verified,
 };
