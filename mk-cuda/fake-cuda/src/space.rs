@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What the file of a piece of memory is called, for [`import`]: a process must not take any other descriptor for one.
 const PREFIX: &str = "fake-cuda-memory-";
 
+/// What new memory begins and ends with, and for how many bytes.
+const DIRT: u8 = 0xa5;
+const DIRTY_BYTES: u64 = 4096;
+
 /// Bytes. A file has room for as much as is said, takes only what is written, and can be given to other processes.
 #[derive(Clone)]
 pub(crate) struct Bytes {
@@ -27,6 +31,10 @@ impl Bytes {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         std::fs::remove_file(&path)?;
         file.set_len(len)?;
+        // What is in it is undefined: its ends are dirty, so that nobody relies on zeros.
+        let dirt = vec![DIRT; len.min(DIRTY_BYTES) as usize];
+        file.write_all_at(&dirt, 0)?;
+        file.write_all_at(&dirt, len - dirt.len() as u64)?;
         Ok(Bytes { file: Arc::new(file), len })
     }
 

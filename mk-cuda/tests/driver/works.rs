@@ -139,6 +139,8 @@ pub(crate) fn contexts(driver: &Driver) -> Result<Value, Error> {
     // Handles keep their context.
     drop((first, second, devices));
     assert_eq!((driver.live().contexts, driver.live().mappings), (2, 1));
+    // Whoever asks for the driver of the machine gets this one.
+    assert_eq!(Driver::find()?.live(), driver.live());
     drop((here, mapping));
     assert_eq!(driver.live(), Live::default());
     Ok(Value::Null)
