@@ -241,7 +241,8 @@ struct Context {
                 if (aborted()) {
                     dead = true;
                 } else if (ptx::clock() - since > signal_bound()) {
-                    fail(FAULT_SIGNAL, w.word + j * (u32)w.stride, want, seen);
+                    const u32 reason = ledger().started ? FAULT_SIGNAL : FAULT_START;
+                    fail(reason, w.word + j * (u32)w.stride, want, seen);
                 }
             }
             trace_wait_ends();

@@ -343,6 +343,8 @@ device_codes! {
         Arguments = 6 => "ARGUMENTS",
         /// The host told the kernel to leave.
         Host = 7 => "HOST",
+        /// As `Signal`, of the first wait of a run that was not met at once: the bound of the start.
+        Start = 8 => "START",
     }
 }
 

@@ -254,7 +254,7 @@ fn regress_aiter_3928_a_recorded_run_is_replayed_with_new_inputs() {
         assert!(on_device.result(&product) == want(&product, seed), "seed {seed}");
         assert_eq!(gpu.outcome(&bound).unwrap(), seed + 1);
     }
-    // Two replays at once: one of them is refused.
+    // Two recorded runs at once: one of them is refused. (Replays of one recording take turns.)
     let other = Stream::new(&device.context().unwrap()).unwrap();
     let big = Product::new(1, (2048, 2048, 4096), 4);
     let on_device = OnDevice::new(&device, &big);
@@ -262,14 +262,17 @@ fn regress_aiter_3928_a_recorded_run_is_replayed_with_new_inputs() {
     let bound = unsafe { gpu.bind(&big.program, &on_device.tensors(&big)) }.unwrap();
     let stream = &on_device.stream;
     // SAFETY: as above.
-    let graph =
-        Graph::record(stream, || unsafe { gpu.launch(&bound, &[stream]) }.map_err(Recorded::Run)).unwrap();
+    let mut record = |on: &Stream| {
+        // SAFETY: as above.
+        Graph::record(on, || unsafe { gpu.launch(&bound, &[on]) }.map_err(Recorded::Run)).unwrap()
+    };
+    let [graph, second] = [record(stream), record(&other)];
     on_device.fill(&big, 1);
     for _ in 0..5 {
         // SAFETY: as above.
         unsafe { graph.launch(stream) }.unwrap();
         // SAFETY: as above.
-        unsafe { graph.launch(&other) }.unwrap();
+        unsafe { second.launch(&other) }.unwrap();
         stream.synchronize().unwrap();
         other.synchronize().unwrap();
         assert!(matches!(gpu.outcome(&bound), Err(RunError::Busy)));

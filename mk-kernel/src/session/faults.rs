@@ -135,13 +135,17 @@ fn explain(loaded: &Loaded, record: &Record, limits: &Limits) -> Fault {
     let program = loaded.program();
     let Record { rank, expected, seen, epoch, .. } = *record;
     let reason = FaultReason::from_code(record.reason);
-    let timeout = reason == Some(FaultReason::Signal);
-    let signal = if timeout { program.word_name(rank, record.word) } else { String::new() };
+    let bound = match reason {
+        Some(FaultReason::Signal) => Some(limits.run_us),
+        Some(FaultReason::Start) => Some(limits.start_us),
+        _ => None,
+    };
+    let signal = if bound.is_some() { program.word_name(rank, record.word) } else { String::new() };
     let kernel = |what: &str| Reason::Kernel(what.into());
     let reason = match reason {
-        Some(FaultReason::Signal) => match loaded.symmetric().lost() {
+        Some(FaultReason::Signal | FaultReason::Start) => match loaded.symmetric().lost() {
             Some(peer) => Reason::PeerLost(peer),
-            None => Reason::Timeout(limits.run_us),
+            None => Reason::Timeout(bound.unwrap_or(limits.whole_us)),
         },
         Some(FaultReason::Barrier) => kernel("a barrier between roles was not reached"),
         Some(FaultReason::Opcode) => kernel(&format!("it has no handler with opcode {}", record.word)),
