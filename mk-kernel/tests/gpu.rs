@@ -87,6 +87,15 @@ impl Product {
         Product { registry, program, op, size, ranks }
     }
 
+    /// Moved slice by slice: units are narrower than rows, so every thread of a comm warp issues copies.
+    fn sliced(ranks: u32, size: (u64, u64, u64)) -> Product {
+        let product = Product::new(ranks, size, 4);
+        let op = product.op.clone().slices(4);
+        let program = op.plan(&product.registry).unwrap();
+        let program = program.verify(&product.registry, &Hardware::h200()).unwrap();
+        Product { op, program, ..product }
+    }
+
     fn tensors(&self, seed: u64) -> Bindings {
         let (m, n, k) = self.size;
         let (a, b) = (integers(DType::Bf16, m, k, seed), integers(DType::Bf16, k, n, seed + 7));
@@ -224,6 +233,53 @@ fn a_thousand_runs_on_the_callers_tensors_have_the_same_bits() {
         }
         assert_eq!(gpu.outcome(&bound).unwrap(), 1000);
         gpu.park().unwrap();
+    }
+}
+
+/// Small enough for tools that look at every access.
+#[test]
+fn a_small_program_is_right() {
+    let Some(device) = device() else { return };
+    let product = Product::sliced(2, (130, 264, 256));
+    for resident in [false, true] {
+        let builder = Gpu::builder(&product.registry).all(&device);
+        let mut gpu = if resident { builder.resident() } else { builder }.open().unwrap();
+        for seed in 0..2 {
+            assert!(gpu.run(&product.program, &product.tensors(seed)).unwrap() == product.want(seed));
+        }
+    }
+}
+
+/// Puts in which all threads of a warp take part return.
+#[test]
+fn regress_nccl_1893_puts_by_all_threads_of_a_warp_return() {
+    let Some(device) = device() else { return };
+    for ranks in 2..=4 {
+        let product = Product::sliced(ranks, (300, 264, 512));
+        let mut gpu = Gpu::open(&product.registry, &device, Limits::default()).unwrap();
+        for seed in 0..3 {
+            assert!(gpu.run(&product.program, &product.tensors(seed)).unwrap() == product.want(seed), "{ranks}");
+        }
+    }
+}
+
+/// One token, and a result that was NaN before: nothing of it is left, for the signal comes after the last byte.
+#[test]
+fn regress_vllm_45448_one_token_leaves_nothing_unwritten() {
+    let Some(device) = device() else { return };
+    for size in [(1, 4096, 4096), (1, 4096, 8), (2, 8, 4096)] {
+        let product = Product::new(1, size, 16);
+        let mut gpu = Gpu::open(&product.registry, &device, Limits::default()).unwrap();
+        let on_device = OnDevice::new(&device, &product);
+        // SAFETY: as above.
+        let bound = unsafe { gpu.bind(&product.program, &on_device.tensors(&product)) }.unwrap();
+        for seed in 0..20 {
+            on_device.fill(&product, seed);
+            // SAFETY: as above.
+            unsafe { gpu.launch(&bound, &[&on_device.stream]) }.unwrap();
+            gpu.wait(&bound).unwrap();
+            assert!(on_device.result(&product) == want(&product, seed), "{size:?}, seed {seed}");
+        }
     }
 }
 
