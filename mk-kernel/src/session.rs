@@ -315,8 +315,9 @@ impl Session for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // What a resident kernel uses is freed next. If it does not leave, the driver waits for it.
+        // What kernels use is freed next.
         let _ = self.park();
+        self.loaded.iter().for_each(|l| l.close(&self.places, &self.limits));
     }
 }
 

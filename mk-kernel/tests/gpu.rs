@@ -258,7 +258,10 @@ fn regress_nccl_1893_puts_by_all_threads_of_a_warp_return() {
         let product = Product::sliced(ranks, (300, 264, 512));
         let mut gpu = Gpu::open(&product.registry, &device, Limits::default()).unwrap();
         for seed in 0..3 {
-            assert!(gpu.run(&product.program, &product.tensors(seed)).unwrap() == product.want(seed), "{ranks}");
+            assert!(
+                gpu.run(&product.program, &product.tensors(seed)).unwrap() == product.want(seed),
+                "{ranks}"
+            );
         }
     }
 }

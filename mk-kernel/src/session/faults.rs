@@ -22,7 +22,7 @@ const LEAVES: Duration = Duration::from_secs(1);
 
 /// The fault of a run that has failed, once all kernels of this process have left.
 pub(super) fn fault(loaded: &Loaded, places: &[Place], limits: &Limits) -> RunError {
-    match await_leaving(places, limits).and_then(|()| settled(loaded, places)) {
+    match await_leaving(loaded, places, limits).and_then(|()| settled(loaded, places)) {
         Ok(Some(record)) => explain(loaded, &record, limits).into(),
         Ok(None) => told(loaded, limits).into(),
         Err(error) => error,
@@ -56,10 +56,10 @@ fn record_of(loaded: &Loaded, rank: Rank) -> driver::ForeignMemory {
     unsafe { piece(loaded.symmetric().address(rank), 0, RECORD_BYTES as u64) }
 }
 
-fn await_leaving(places: &[Place], limits: &Limits) -> Result<(), RunError> {
+fn await_leaving(loaded: &Loaded, places: &[Place], limits: &Limits) -> Result<(), RunError> {
     let (begin, bound) = (Instant::now(), Duration::from_micros(limits.run_us) + LEAVES);
     for place in places {
-        while !place.is_idle()? {
+        while !(place.is_idle()? && loaded.is_out()) {
             if begin.elapsed() > bound {
                 return Err(stays(place, bound));
             }

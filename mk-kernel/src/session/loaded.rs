@@ -44,7 +44,7 @@ pub(super) struct Loaded {
     pub(super) launches: Vec<Launch>,
     /// What the kernel tells of each own rank.
     outcomes: HostMemory,
-    /// Runs that were started here.
+    /// The epoch of the last run that was started here.
     started: u64,
     /// Of those that were refused, how many the caller knows of.
     refused: u64,
@@ -258,6 +258,16 @@ impl Loaded {
         self.running().any(|i| self.word(i, offset_of!(Outcome, faulted)) != 0)
     }
 
+    /// Whether every own rank is out of the runs that were started, well or not: the kernel touches their memory no more.
+    pub(super) fn is_out(&self) -> bool {
+        let out = |i: usize| {
+            let word = |field| self.word(i, field);
+            word(offset_of!(Outcome, faulted)) != 0
+                || word(offset_of!(Outcome, ended)) + self.all_refused() - self.refused >= self.started
+        };
+        self.running().all(out)
+    }
+
     fn state(&self) -> State {
         if self.faulted() {
             State::Faulted
@@ -280,11 +290,15 @@ impl Loaded {
         streams: Option<&[&Stream]>,
         limits: &Limits,
     ) -> Result<(), RunError> {
+        // Replays of graphs, which nobody counts here, have ended epochs, too.
+        let before = self.started.max(self.ended());
         let mut captured = false;
         for (i, (place, prepared)) in places.iter_mut().zip(&bound.launches).enumerate() {
             captured |= start_on(place, prepared, streams.map(|s| s[i]), limits)?;
         }
-        self.started += u64::from(!captured);
+        if !captured {
+            self.started = before + 1;
+        }
         Ok(())
     }
 
@@ -307,6 +321,17 @@ impl Loaded {
                 return Err(faults::give_up(self, places, limits));
             }
             std::thread::sleep(POLL);
+        }
+    }
+
+    /// Before the memory is given back: waits for runs that nobody has waited for.
+    pub(super) fn close(&self, places: &[Place], limits: &Limits) {
+        let begin = Instant::now();
+        while !self.is_out() && begin.elapsed() < Duration::from_micros(limits.whole_us) {
+            std::thread::sleep(POLL);
+        }
+        if !self.is_out() {
+            let _ = faults::give_up(self, places, limits);
         }
     }
 
