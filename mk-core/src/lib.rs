@@ -12,7 +12,7 @@
 //! | [`region`], [`signal`], [`task`], [`program`], [`builder`], [`mod@file`] | programs |
 //! | [`args`], [`handler`], [`comm`], [`registry`] | what tasks do |
 //! | [`operator`], [`plans`] | what plans programs, and remembers them |
-//! | [`mod@verify`], [`session`] | proving and running |
+//! | [`mod@verify`], [`session`], [`trace`] | proving and running, and what happened when |
 
 extern crate self as mk_core;
 
@@ -41,6 +41,7 @@ pub mod signal;
 pub mod task;
 mod then;
 pub mod topology;
+pub mod trace;
 pub mod transport;
 pub mod verify;
 mod well_formed;
@@ -67,6 +68,7 @@ pub use session::{Bindings, Fault, Reason, RunError, Session, Tensor};
 pub use signal::{Signal, SignalKind};
 pub use task::{Post, PostAt, Task, Wait, WaitAt};
 pub use topology::{NodeSpec, Topology, World};
+pub use trace::{Slice, TaskNames, Trace};
 pub use transport::{Health, Heap, Link, LinkModel, Meeting, Port, Transport};
 pub use verify::{Finding, Proof, Verdict, Verified};
 

@@ -12,10 +12,10 @@ use crate::posts::UnderWay;
 use crate::random::Random;
 use crate::report::{RankReport, Report};
 use crate::stall;
-use crate::trace::Trace;
+use crate::trace;
 use crate::unit::{NEVER, Role, SLOTS, Slot, Unit};
 use crate::words::{Waiter, Words};
-use mk_core::{Bindings, Fault, Hardware, Rank, Reason, Task, TaskId};
+use mk_core::{Bindings, Fault, Hardware, Rank, Reason, Task, TaskId, Trace};
 
 /// What a session was built with, as the engine needs it.
 pub(crate) struct Setup<'a> {
@@ -444,7 +444,7 @@ impl<'a> Engine<'a> {
         self.ranks[unit.rank as usize].wait[usize::from(unit.comm)] += exposed;
         if let Some(trace) = &mut self.trace {
             let (slot, job) = (&self.slots[u * SLOTS + s], self.ranks[unit.rank as usize].job);
-            trace.wait(unit, job, slot.task, since, self.now);
+            trace::add_wait(trace, unit, job, slot.task, (since, self.now));
         }
     }
 
@@ -457,7 +457,7 @@ impl<'a> Engine<'a> {
         let job = self.ranks[rank].job;
         self.log.wrote(self.jobs[job].first_task + slot.task as usize);
         if let Some(trace) = &mut self.trace {
-            trace.task(unit, job, slot.task, slot.began, self.now);
+            trace::add_task(trace, unit, job, slot.task, (slot.began, self.now));
         }
         self.tasks += 1;
         if let Some(tell) = &self.setup.progress.0

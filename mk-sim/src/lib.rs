@@ -27,6 +27,6 @@ pub use builder::{Mode, Progress, SimulatorBuilder};
 pub use checks::Checks;
 pub use faults::{Delay, Drop, Faults, Kill, NicError, Slow};
 pub use link::SimulatedLink;
+pub use mk_core::Trace;
 pub use report::{LinkReport, RankReport, Report};
 pub use session::Simulator;
-pub use trace::Trace;

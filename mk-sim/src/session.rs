@@ -8,10 +8,11 @@ use crate::links::{Links, US};
 use crate::memory::Memory;
 use crate::plan::{Plan, Planner, SharedWords, Source};
 use crate::report::Report;
-use crate::trace::{Names, Trace};
 use crate::words::Words;
 use mk_core::verify::verify_pair;
-use mk_core::{Bindings, Error, Fault, Program, Region, Registry, RunError, Session, Signal, Verified};
+use mk_core::{
+    Bindings, Error, Fault, Program, Region, Registry, RunError, Session, Signal, TaskNames, Trace, Verified,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -350,13 +351,15 @@ impl Simulator {
             all_tasks: tasks as u64,
         };
         let mut engine = Engine::new(setup, plans.clone(), jobs.clone(), links, words, data, log);
+        if let Some(trace) = &mut engine.trace {
+            let names: Vec<_> = plans.iter().map(|p| Arc::new(TaskNames::of(p.program()))).collect();
+            for job in &jobs {
+                trace.begin_run(&names[job.plan], job.clocks[0]);
+            }
+        }
         engine.run();
         let mut report = engine.report();
-        let mut trace = engine.trace.take();
-        if let Some(trace) = &mut trace {
-            let names: Vec<_> = plans.iter().map(|p| Arc::new(Names::new(p.program()))).collect();
-            trace.names(jobs.iter().map(|j| (names[j.plan].clone(), j.clocks[0])).collect());
-        }
+        let trace = engine.trace.take();
         let (results, wrong) = match engine.data.take() {
             Some(data) => (data.results, data.wrong),
             None => (vec![Bindings::new(); jobs.len()], None),
