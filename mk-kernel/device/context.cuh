@@ -377,6 +377,7 @@ struct Context {
         e.start_ns = l.began_ns;
         e.end_ns = ptx::global_timer_ns();
         e.waited_ns = l.waited_ns;
+        e.epoch = epoch();
         e.task = task;
         e.op = current().op;
         e.role = (u16)role;

@@ -152,6 +152,8 @@ device_struct! {
         pub end_ns: u64,
         /// Nanoseconds of it in waits for signals.
         pub waited_ns: u64,
+        /// The program's epoch, which tells the runs in a ring apart.
+        pub epoch: u64,
         /// Its task, in Params::tasks.
         pub task: u32,
         /// Opcode of the task.
@@ -407,5 +409,5 @@ pub const ENTRY: &str = "mk_kernel";
 pub const SHARED_SYMBOL: &str = "mk_shared_bytes";
 
 const _: () =
-    assert!(size_of::<Fault>() == 64 && size_of::<RegionInfo>() == 40 && size_of::<TraceEvent>() == 32);
+    assert!(size_of::<Fault>() == 64 && size_of::<RegionInfo>() == 40 && size_of::<TraceEvent>() == 40);
 const _: () = assert!(size_of::<Launch>() <= 4096, "parameters beyond 4 KB need a driver of CUDA 12.1");

@@ -23,6 +23,6 @@ pub use mk_cuda as driver;
 pub use report::{Function, Report, Violation};
 pub use sass::MachineCode;
 pub use search::NVRTC_VARIABLE;
-#[doc(hidden)]
-pub use session::Sabotage;
 pub use session::{Bound, DeviceTensor, DeviceTensors, Gpu, GpuBuilder, Limits};
+#[doc(hidden)]
+pub use session::{RoleEvent, Sabotage};

@@ -25,11 +25,14 @@ mod place;
 mod resident;
 mod sabotage;
 mod tables;
+mod trace;
 
 pub use bound::{Bound, DeviceTensor, DeviceTensors};
 pub use builder::GpuBuilder;
 #[doc(hidden)]
 pub use sabotage::Sabotage;
+#[doc(hidden)]
+pub use trace::RoleEvent;
 
 use crate::abi::{Bounds, LAUNCH_RANKS};
 use crate::driver::{self, Device, Stream};
@@ -38,6 +41,7 @@ use loaded::Loaded;
 use mk_core::{Bindings, Error as Refused, Rank, Registry, RunError, Session, Verified};
 use place::Place;
 use std::path::PathBuf;
+use trace::FailedRun;
 
 /// How long things may take, in microseconds, and how many SMs other kernels keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +96,10 @@ pub struct Gpu {
     limits: Limits,
     folder: Option<PathBuf>,
     generation: u64,
+    /// The kernel is one that traces.
+    trace: bool,
+    /// What the last run that failed did.
+    failed: Option<FailedRun>,
     // Dropped in this order.
     loaded: Vec<Loaded>,
     places: Vec<Place>,
@@ -214,6 +222,7 @@ impl Gpu {
     /// After a fault nothing of the old memory is used again: what was under way may still land there.
     fn after<T>(&mut self, result: Result<T, RunError>) -> Result<T, RunError> {
         if matches!(result, Err(RunError::Fault(_) | RunError::Hardware(_))) {
+            self.failed = self.failed_run(&result);
             self.loaded.clear();
             self.generation += 1;
             self.places.iter_mut().try_for_each(Place::renew).map_err(refused)?;
@@ -293,7 +302,7 @@ impl Session for Gpu {
         }
         self.check(verified)?;
         self.park()?;
-        let loaded = Loaded::new(
+        let mut loaded = Loaded::new(
             verified,
             &self.registry,
             &self.places,
@@ -301,6 +310,9 @@ impl Session for Gpu {
             self.generation,
             self.folder.as_deref(),
         )?;
+        if self.trace {
+            loaded.take_rings(&self.places).map_err(refused)?;
+        }
         self.loaded.push(loaded);
         Ok(())
     }

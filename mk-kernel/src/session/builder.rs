@@ -15,13 +15,14 @@ pub struct GpuBuilder<'a> {
     limits: Limits,
     folder: Option<PathBuf>,
     resident: bool,
+    trace: bool,
     code: Option<(Vec<u8>, u32)>,
 }
 
 impl<'a> GpuBuilder<'a> {
     pub(super) fn new(registry: &'a Registry) -> GpuBuilder<'a> {
         let (ranks, limits) = (Vec::new(), Limits::default());
-        GpuBuilder { registry, ranks, limits, folder: None, resident: false, code: None }
+        GpuBuilder { registry, ranks, limits, folder: None, resident: false, trace: false, code: None }
     }
 
     /// Puts a rank of this process on a GPU.
@@ -57,7 +58,15 @@ impl<'a> GpuBuilder<'a> {
         GpuBuilder { resident: true, ..self }
     }
 
-    /// Machine code that was made elsewhere, and the dynamic shared memory of its blocks: where there is no compiler.
+    /// Whether [`Gpu::trace`] tells what runs did. The kernel is another one then, which looks at the clock around every task
+    /// and wait, so runs take longer.
+    #[must_use]
+    pub fn trace(self, trace: bool) -> Self {
+        GpuBuilder { trace, ..self }
+    }
+
+    /// Machine code that was made elsewhere, and the dynamic shared memory of its blocks: where there is no compiler. It traces
+    /// only if it was compiled with [`Options::trace`], too.
     #[must_use]
     pub fn code(self, cubin: &[u8], shared_bytes: u32) -> Self {
         GpuBuilder { code: Some((cubin.into(), shared_bytes)), ..self }
@@ -78,7 +87,7 @@ impl<'a> GpuBuilder<'a> {
             }
             let (cubin, shared_bytes) = match &code {
                 Some(code) => code,
-                None => code.insert(build(&source, device)?),
+                None => code.insert(build(&source, device, self.trace)?),
             };
             places.push(Place::new(device, *rank, cubin, *shared_bytes, self.resident)?);
         }
@@ -87,15 +96,25 @@ impl<'a> GpuBuilder<'a> {
         }
         places.iter_mut().for_each(|p| p.ranks.sort_unstable());
         let (registry, limits, folder) = (self.registry.clone(), self.limits, self.folder);
-        Ok(Gpu { registry, source, limits, folder, generation: 1, loaded: Vec::new(), places })
+        Ok(Gpu {
+            registry,
+            source,
+            limits,
+            folder,
+            generation: 1,
+            trace: self.trace,
+            failed: None,
+            loaded: Vec::new(),
+            places,
+        })
     }
 }
 
 /// Machine code for a GPU, and the shared memory of its blocks.
-fn build(source: &Source, device: &Device) -> Result<(Vec<u8>, u32), Error> {
+fn build(source: &Source, device: &Device, trace: bool) -> Result<(Vec<u8>, u32), Error> {
     let [major, minor] = device.facts().capability;
     let arch: Arch = format!("sm_{major}{minor}a").parse()?;
-    let options = Options { arch, ..Options::default() };
+    let options = Options { arch, trace };
     let built = Cache::user().build(&Compiler::find()?, source, &options)?;
     Ok((built.cubin, built.report.dynamic_shared_bytes.unwrap_or(Geometry::SHARED_BYTES)))
 }

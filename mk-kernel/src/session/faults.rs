@@ -7,10 +7,11 @@ use super::bound::all_ranks;
 use super::loaded::Loaded;
 use super::memory::piece;
 use super::place::Place;
+use super::tables::tasks_of;
 use super::{Limits, refused};
 use crate::abi::{self, FaultReason, Role};
 use crate::driver;
-use mk_core::{Explanation, Fault, Program, Rank, Reason, RunError, TaskId};
+use mk_core::{Explanation, Fault, Program, Rank, Reason, RunError, Stream};
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
@@ -159,20 +160,13 @@ fn explain(loaded: &Loaded, record: &Record, limits: &Limits) -> Fault {
     Fault { rank, task: task_name(program, record), signal, expected, seen, epoch, reason }
 }
 
-/// Records lie on the device stream by stream, as they do in the program.
+/// The task of a record, if the role that wrote it has such tasks.
 fn task_name(program: &Program, record: &Record) -> String {
     let comm = record.role == Role::Comm as u32;
-    let mut left = record.task;
-    for s in program.streams.iter().filter(|s| s.rank == record.rank) {
-        if left < s.len && comm == (s.stream == mk_core::Stream::Comm) {
-            return program.task_name(TaskId(s.first + left));
-        }
-        match left.checked_sub(s.len) {
-            Some(rest) => left = rest,
-            None => break,
-        }
+    match tasks_of(program, record.rank).nth(record.task as usize) {
+        Some((task, stream)) if comm == (stream == Stream::Comm) => program.task_name(task),
+        _ => format!("lane {} of {}", record.lane, record.rank),
     }
-    format!("lane {} of {}", record.lane, record.rank)
 }
 
 /// All were told to leave, and nobody has seen anything.

@@ -5,6 +5,7 @@ use super::host::HostTensors;
 use super::memory::{Layout, Symmetric, piece, poison, region_bytes};
 use super::place::Place;
 use super::tables::{Tables, copy_bytes, pitch_bytes};
+use super::trace::Rings;
 use super::{DeviceTensor, Limits, faults, refused};
 use crate::abi::{CLOCKS, Launch, Outcome, Params, STREAMS};
 use crate::driver::{self, DeviceMemory, HostMemory, Memory as _, Stream};
@@ -50,6 +51,8 @@ pub(super) struct Loaded {
     refused: u64,
     host: Option<HostTensors>,
     pub(super) tables: Vec<DeviceMemory>,
+    /// By own rank; none without tracing.
+    pub(super) rings: Vec<Rings>,
     symmetric: Symmetric,
 }
 
@@ -86,6 +89,7 @@ impl Loaded {
             refused: 0,
             host: None,
             tables: Vec::new(),
+            rings: Vec::new(),
             symmetric,
         };
         for (i, place) in places.iter().enumerate() {
@@ -254,7 +258,7 @@ impl Loaded {
         self.running().map(|i| self.word(i, offset_of!(Outcome, refused))).max().unwrap_or(0)
     }
 
-    fn faulted(&self) -> bool {
+    pub(super) fn faulted(&self) -> bool {
         self.running().any(|i| self.word(i, offset_of!(Outcome, faulted)) != 0)
     }
 
@@ -266,6 +270,17 @@ impl Loaded {
                 || word(offset_of!(Outcome, ended)) + self.all_refused() - self.refused >= self.started
         };
         self.running().all(out)
+    }
+
+    /// The last epoch that has ended, 0 if there is none.
+    ///
+    /// # Errors
+    /// [`RunError::Busy`] while another one is running.
+    pub(super) fn last_epoch(&self) -> Result<u64, RunError> {
+        match self.state() {
+            State::Running => Err(RunError::Busy),
+            State::Ended | State::Refused | State::Faulted => Ok(self.ended()),
+        }
     }
 
     fn state(&self) -> State {

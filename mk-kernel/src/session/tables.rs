@@ -1,7 +1,7 @@
 //! What the kernel reads of a program: records, streams and regions of one rank, as tables.
 
 use crate::abi::{RegionInfo, STREAMS, StreamRange};
-use mk_core::{OpId, Queue, Rank, Region, Task, Verified};
+use mk_core::{OpId, Program, Queue, Rank, Region, Stream, StreamTasks, Task, TaskId, Verified};
 
 /// Rows begin at multiples of this: what TMA and bulk copies want.
 pub(super) const ROW_BYTES: u64 = 16;
@@ -20,7 +20,7 @@ impl Tables {
         let mut tasks = Vec::new();
         let mut streams = vec![StreamRange::default(); usize::from(program.lanes[rank.index()]) * STREAMS];
         let mut queues = [StreamRange::default(); STREAMS];
-        for s in program.streams.iter().filter(|s| s.rank == rank) {
+        for s in streams_of(program, rank) {
             let range = StreamRange { first: tasks.len() as u32, count: s.len };
             let stream = s.stream as usize;
             match s.queue {
@@ -31,6 +31,16 @@ impl Tables {
         }
         Tables { tasks, streams, queues }
     }
+}
+
+/// The streams of a rank, whose records lie one after the other.
+fn streams_of(program: &Program, rank: Rank) -> impl Iterator<Item = &StreamTasks> {
+    program.streams.iter().filter(move |s| s.rank == rank)
+}
+
+/// The tasks of a rank, in the order of their records.
+pub(super) fn tasks_of(program: &Program, rank: Rank) -> impl Iterator<Item = (TaskId, Stream)> {
+    streams_of(program, rank).flat_map(|s| s.tasks().map(|id| (id, s.stream)))
 }
 
 /// A record with the opcode of its handler.
