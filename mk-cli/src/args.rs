@@ -427,7 +427,7 @@ pub(crate) struct ExecutionArgs {
     /// The longest that a task may wait, in milliseconds, such as 0.5 [default: 5000 simulated ones, or 2000 on a GPU]
     #[arg(long, value_name = "MS", value_parser = duration, allow_negative_numbers = true)]
     pub(crate) timeout_ms: Option<f64>,
-    /// Write what happened when in the simulator as Chrome JSON, for https://ui.perfetto.dev
+    /// Write what happened when as Chrome JSON, for https://ui.perfetto.dev; on a GPU, keeping it takes time
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 }

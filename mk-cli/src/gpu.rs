@@ -11,8 +11,8 @@ pub(crate) struct FirstGpu {
     device: Device,
     arch: Arch,
     compiler: Compiler,
-    /// Machine code, by what it was made from.
-    kernels: Mutex<Vec<(Source, Arc<Built>)>>,
+    /// Machine code, by what it was made from, and how.
+    kernels: Mutex<Vec<(Source, Options, Arc<Built>)>>,
     /// Held, so that the GPU's context lives on between sessions.
     _context: Context,
 }
@@ -44,21 +44,28 @@ impl FirstGpu {
     /// # Errors
     /// Those of the compiler and of the driver.
     pub(crate) fn open(&self, registry: &Registry, limits: Limits) -> Result<Box<dyn Session>, Failure> {
-        let built = self.kernel(registry)?;
-        let shared = built.report.dynamic_shared_bytes.unwrap_or(mk_kernel::abi::Geometry::SHARED_BYTES);
-        let builder = Gpu::builder(registry).all(&self.device).limits(limits);
-        Ok(Box::new(builder.code(&built.cubin, shared).open()?))
+        Ok(Box::new(self.session(registry, limits, false)?))
     }
 
-    fn kernel(&self, registry: &Registry) -> Result<Arc<Built>, Failure> {
+    /// The same; whether it traces what runs do.
+    ///
+    /// # Errors
+    /// As [`FirstGpu::open`].
+    pub(crate) fn session(&self, registry: &Registry, limits: Limits, trace: bool) -> Result<Gpu, Failure> {
+        let built = self.kernel(registry, Options { arch: self.arch, trace })?;
+        let shared = built.report.dynamic_shared_bytes.unwrap_or(mk_kernel::abi::Geometry::SHARED_BYTES);
+        let builder = Gpu::builder(registry).all(&self.device).limits(limits).trace(trace);
+        Ok(builder.code(&built.cubin, shared).open()?)
+    }
+
+    fn kernel(&self, registry: &Registry, options: Options) -> Result<Arc<Built>, Failure> {
         let source = Source::of(registry)?;
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, built)) = kernels.iter().find(|(of, _)| *of == source) {
+        if let Some((_, _, built)) = kernels.iter().find(|(of, how, _)| *of == source && *how == options) {
             return Ok(built.clone());
         }
-        let options = Options { arch: self.arch, ..Options::default() };
         let built = Arc::new(Cache::user().build(&self.compiler, &source, &options)?);
-        kernels.push((source, built.clone()));
+        kernels.push((source, options, built.clone()));
         Ok(built)
     }
 }

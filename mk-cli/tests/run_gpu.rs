@@ -49,10 +49,7 @@ fn what_is_missing_for_a_gpu_is_exit_code_5() {
 #[test]
 fn options_of_the_simulator_are_usage_errors_on_a_gpu_and_choose_the_simulator_elsewhere() {
     let faults = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/faults.toml");
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("t.json").display().to_string();
-    for option in [&["--timing"][..], &["--faults", faults], &["--schedule-seed", "0"], &["--trace", &trace]]
-    {
+    for option in [&["--timing"][..], &["--faults", faults], &["--schedule-seed", "0"]] {
         let gpu = [option, &["--backend", "gpu", "--ranks", "2", "--json"]].concat();
         let done = without_nvrtc(&gpu, "");
         let says: Value = serde_json::from_str(&done.out).unwrap();
@@ -66,6 +63,20 @@ fn options_of_the_simulator_are_usage_errors_on_a_gpu_and_choose_the_simulator_e
         assert_eq!(done.code, Some(0), "{done:?}");
         assert_eq!(done.err, format!("mk: backend: simulator ({} is for it)\n", option[0]));
     }
+}
+
+/// So what is missing for it is said as without a trace, and where the simulator runs instead, it writes one.
+#[test]
+fn a_gpu_traces_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    let trace = ["--trace", path.to_str().unwrap(), "--ranks", "2"];
+    let done = without_nvrtc(&[&trace[..], &["--backend", "gpu"]].concat(), "");
+    assert!(done.code == Some(5) && done.err.contains("NVRTC was not found"), "{done:?}");
+    assert!(!path.exists(), "nothing has run");
+    let done = without_nvrtc(&trace, "");
+    assert!(done.code == Some(0) && done.err.contains("NVRTC was not found"), "{done:?}");
+    assert!(done.out.contains("\ntrace: ") && path.exists(), "{done:?}");
 }
 
 #[test]

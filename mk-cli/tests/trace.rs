@@ -8,9 +8,11 @@ mod common;
 
 use by_hand::{BY_HAND, EXPOSED_PERCENT, EXPOSED_TEXT, EXPOSED_US, RUN_US, file};
 use common::mk;
+use mk_core::{DType, Lane, Rank, Registry, Slice, Stream, TaskNames, Trace};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 fn write(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
@@ -221,6 +223,54 @@ fn options_are_checked_before_anything_is_read() {
     }
     assert_eq!(mk(&["trace", &missing]).code, Some(2));
     assert_eq!(fs::read_dir(d.path()).unwrap().count(), 1, "nothing was written");
+}
+
+/// As a session on a GPU writes it: nanoseconds, tasks that overlap on their lane, and waits that begin with their task. The
+/// second tile is loaded while the first one is computed, and waits until 6 us; the run takes 9.25 us.
+fn of_a_gpu() -> String {
+    let world = mk_core::World::local(2).unwrap();
+    let builder = Registry::builder().transport(mk_nvlink::NvLink::new()).handlers(mk_compute::handlers());
+    let registry = builder.build(&world).unwrap();
+    let op = mk_compute::AllGatherGemm::new(512, 512, 256, DType::Bf16).lanes(1);
+    let program = op.plan(&registry).unwrap();
+    let of_rank_0 = |stream| {
+        let of = program.streams.iter().find(|s| (s.rank, s.stream) == (Rank(0), stream)).unwrap();
+        of.tasks().collect::<Vec<_>>()
+    };
+    let (tiles, pushes) = (of_rank_0(Stream::Compute), of_rank_0(Stream::Comm));
+    let mut trace = Trace::default();
+    let run = trace.begin_run(&Arc::new(TaskNames::of(&program)), 3);
+    let (rank, lane) = (Rank(0), Lane(0));
+    for (stream, task, from_ns, to_ns, wait) in [
+        (Stream::Compute, tiles[0], 32, 4_000, false),
+        (Stream::Compute, tiles[1], 3_008, 9_250, false),
+        (Stream::Compute, tiles[1], 3_008, 6_000, true),
+        (Stream::Comm, pushes[0], 0, 6_016, false),
+    ] {
+        let (from_ps, to_ps) = (from_ns * 1000, to_ns * 1000);
+        trace.add(Slice { run, task, rank, lane, stream, from_ps, to_ps, wait });
+    }
+    let mut bytes = Vec::new();
+    trace.to_json(&mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_trace_of_a_gpu_is_read_and_drawn_as_the_simulators() {
+    let d = tempfile::tempdir().unwrap();
+    let trace = write(d.path(), "t.json", &of_a_gpu());
+    let said = json(&[&trace]);
+    near(&said["run_us"], 9.25);
+    near(&said["waiting_us"], 2.0);
+    near(&said["busy_us"], 7.218);
+    near(&said["exposed_us"], 2.032);
+    assert_eq!([&said["tasks"], &said["waits"], &said["lanes"]], [3, 1, 1]);
+    for name in ["t.html", "t.svg", "again.json"] {
+        let out = d.path().join(name).display().to_string();
+        json(&[&trace, "--out", &out]);
+        let text = fs::read_to_string(out).unwrap();
+        assert!(text.contains("tile") && text.contains("push"), "{name}");
+    }
 }
 
 fn picture(args: &[&str], events: &[by_hand::Event<'_>], name: &str) -> String {

@@ -50,7 +50,6 @@ fn simulators(args: &ExecutionArgs) -> Option<(&'static str, &'static str)> {
         ("--timing", args.timing, "a GPU runs a program on data, only the simulator without"),
         ("--faults", args.faults.is_some(), "faults are the simulator's"),
         ("--schedule-seed", args.schedule_seed.is_some(), "the order of events on a GPU is its own"),
-        ("--trace", args.trace.is_some(), "it is the simulator that keeps what happened when"),
     ];
     options.into_iter().find(|(_, given, _)| *given).map(|(option, _, why)| (option, why))
 }

@@ -5,9 +5,11 @@ use crate::args::ExecutionArgs;
 use crate::console::{Console, count};
 use crate::error::Failure;
 use crate::gpu::FirstGpu;
-use mk_core::{Bindings, Verified};
-use mk_kernel::Limits;
+use crate::target;
+use mk_core::{Bindings, Session as _, Verified};
+use mk_kernel::{Gpu, Limits};
 use serde::Serialize;
+use std::path::Path;
 use std::time::Instant;
 
 /// What a run was like.
@@ -37,7 +39,7 @@ impl OnGpu {
     }
 }
 
-/// Runs one epoch.
+/// Runs one epoch. A trace is written even if the run ends in a fault: that is when it is needed.
 pub(crate) fn run(
     gpu: &FirstGpu,
     product: &Product,
@@ -49,13 +51,17 @@ pub(crate) fn run(
     let start = Instant::now();
     let mut session = {
         let _step = console.step("compiling and loading the kernel");
-        let mut session = gpu.open(&product.registry, limits(args))?;
+        let mut session = gpu.session(&product.registry, limits(args), args.trace.is_some())?;
         session.load(verified)?;
         session
     };
     let (loaded, _step) = (Instant::now(), console.step("running"));
-    let outputs = session.run(verified, bindings)?;
+    let result = session.run(verified, bindings);
     let us = loaded.elapsed().as_secs_f64() * 1e6;
+    if let Some(path) = &args.trace {
+        write_trace(path, &session, verified, result.is_ok())?;
+    }
+    let outputs = result?;
     let ran = OnGpu {
         device: gpu.name(),
         multiprocessors: gpu.multiprocessors(),
@@ -65,6 +71,15 @@ pub(crate) fn run(
         load_seconds: (loaded - start).as_secs_f64(),
     };
     Ok((ran, outputs))
+}
+
+/// That there is no trace must not hide what went wrong with the run.
+fn write_trace(path: &Path, session: &Gpu, verified: &Verified, ran: bool) -> Result<(), Failure> {
+    match session.trace(verified) {
+        Ok(trace) if ran || !trace.slices().is_empty() => target::write(path, |to| trace.to_json(to)),
+        Err(why) if ran => Err(why.into()),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// The bound of a wait, where one is given; that of the first wait of a run is longer and stays.

@@ -185,14 +185,18 @@ fn run(
 ) -> Result<(Ran, Bindings), Failure> {
     let Input { product, verified, .. } = input;
     let execution = &input.args.execution;
-    match &input.runner {
-        Runner::Simulator => run_simulated(input, bindings, console),
+    let ran = match &input.runner {
+        Runner::Simulator => run_simulated(input, bindings, console)?,
         Runner::Gpu(gpu) => {
             let (ran, outputs) = on_gpu::run(gpu, product, verified, bindings, execution, console)?;
             console.say("ran", ran.text());
-            Ok((Ran::Gpu(ran), outputs))
+            (Ran::Gpu(ran), outputs)
         }
+    };
+    if let Some(trace) = &execution.trace {
+        console.say("trace", format!("{}: open it in https://ui.perfetto.dev", trace.display()));
     }
+    Ok(ran)
 }
 
 fn run_simulated(
@@ -208,9 +212,6 @@ fn run_simulated(
         simulate(product, verified, bindings, faults.clone(), execution, bar.listener())?
     };
     console.say("simulated", simulated.text(&product.hardware.name));
-    if let Some(trace) = &execution.trace {
-        console.say("trace", format!("{}: open it in https://ui.perfetto.dev", trace.display()));
-    }
     Ok((Ran::Simulated(simulated), outputs))
 }
 
