@@ -139,9 +139,10 @@ struct Lane {
         __syncwarp();
         if (before != 0 || !enter<FromParameter>(kernel)) return false;
         if (thread() == 0) run().number = 1;
+        // Replays of one graph have one number, but do not run at the same time.
+        const u64 me = ptx::grid_number() % ID_MASK + 1;
         u64* const running = &c.params.admission->running;
-        const u32 me = ptx::grid_number() | 1u << 31;  // never 0
-        const u64 was = thread() == 0 ? ptx::compare_and_swap(running, 0, (u64)me << 32) : 0;
+        const u64 was = thread() == 0 ? ptx::compare_and_swap(running, 0, me << RUNS_AT) : 0;
         read_clocks();
         const bool admitted = __shfl_sync(ALL, thread() == 0 && is_admitted(running, me, was), 0);
         if (!admitted && blockIdx.x == c.params.first_block && thread() == 0) {
@@ -151,19 +152,38 @@ struct Lane {
         return admitted;
     }
 
+    // Admission::running: who runs; who is being refused; how many blocks of it have still to come. 0: nobody.
+    static constexpr u32 ID_BITS = 24, LEFT_BITS = 16, REFUSED_AT = LEFT_BITS, RUNS_AT = REFUSED_AT + ID_BITS;
+    static constexpr u64 ID_MASK = (1u << ID_BITS) - 1, LEFT_MASK = (1u << LEFT_BITS) - 1;
+
     // One launch at a time, decided once for all of its blocks: the first of them to come takes the word, or leaves its
-    // launch's number there as refused. `was`: what the try to take it found.
-    static DEV bool is_admitted(u64* running, u32 me, u64 was) {
-        u64 expected = 0, wanted = (u64)me << 32;
+    // launch's number there as refused, until all of its blocks have seen it. `was`: what the try to take it found.
+    DEV bool is_admitted(u64* running, u64 me, u64 was) const {
+        const u64 since = ptx::clock();
+        u64 expected = 0, wanted = word(me, 0, 0);
         while (was != expected) {
-            const u32 runs = (u32)(was >> 32), refused = (u32)was;
+            const u64 runs = was >> RUNS_AT, refused = was >> REFUSED_AT & ID_MASK, left = was & LEFT_MASK;
             if (runs == me) return true;
-            if (refused != 0 && (i32)(me - refused) <= 0) return false;
             expected = was;
-            wanted = runs == 0 ? (u64)me << 32 | refused : (u64)runs << 32 | me;
+            if (refused == me) {
+                wanted = word(runs, me, left - 1);
+            } else if (runs == 0) {
+                wanted = word(me, refused, left);
+            } else if (refused == 0) {
+                wanted = word(runs, me, kernel.blocks - 1);
+            } else {  // yet another one is being refused: its blocks have to come first
+                if (ptx::clock() - since > c.params.bounds.start_clocks) return false;
+                was = ptx::load_relaxed(running);
+                expected = ~was;
+                continue;
+            }
             was = ptx::compare_and_swap(running, expected, wanted);
         }
-        return (u32)(wanted >> 32) == me;
+        return wanted >> RUNS_AT == me;
+    }
+
+    static DEV u64 word(u64 runs, u64 refused, u64 left) {
+        return runs << RUNS_AT | (left > 0 ? refused << REFUSED_AT | left : 0);
     }
 
     // The rank's last lane has ended. Epochs advance here: nothing is reset between runs, and no host is needed. After a fault
@@ -185,7 +205,7 @@ struct Lane {
 
     DEV void launch_ends() {
         Resident* const r = kernel.resident;
-        if (!r) return ptx::and_release(&c.params.admission->running, 0xffffffffull);
+        if (!r) return ptx::and_release(&c.params.admission->running, (1ull << RUNS_AT) - 1);
         ptx::store_release(&r->ended, run().number);
         ptx::store_release(&r->bell->ended, run().number);
     }

@@ -178,7 +178,8 @@ device_struct! {
 device_struct! {
     /// Which launch runs on a GPU, for all programs of a session. In device memory.
     pub struct Admission {
-        /// High half: the launch that runs, 0 if none does; low half: the latest one that was refused. (Numbers of grids.)
+        /// Bits 40..64: the launch that runs, 0 if none does; 16..40: one that is being refused; 0..16: how many blocks of it
+        /// have still to come. (Numbers of grids.)
         pub running: u64,
         /// Ranks of that launch that have ended their run; the last one puts it back to 0.
         pub ended: u32,

@@ -334,7 +334,9 @@ fn regress_aiter_3928_a_recorded_run_is_replayed_with_new_inputs() {
         unsafe { second.launch(&other) }.unwrap();
         stream.synchronize().unwrap();
         other.synchronize().unwrap();
-        assert!(matches!(gpu.outcome(&bound), Err(RunError::Busy)));
+        let outcome = gpu.outcome(&bound);
+        println!("{outcome:?}");
+        assert!(matches!(outcome, Err(RunError::Busy)), "{outcome:?}");
     }
     assert_eq!(gpu.outcome(&bound).unwrap(), 5);
     assert!(on_device.result(&big) == want(&big, 1));
