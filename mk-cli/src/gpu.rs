@@ -39,15 +39,37 @@ impl FirstGpu {
         self.device.facts().multiprocessors
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn compiler(&self) -> &Compiler {
+        &self.compiler
+    }
+
     /// A session for programs of this registry, whose kernel is compiled if it has not been.
     ///
     /// # Errors
     /// Those of the compiler and of the driver.
     pub(crate) fn open(&self, registry: &Registry, limits: Limits) -> Result<Box<dyn Session>, Failure> {
+        Ok(Box::new(self.session(registry, limits, false)?))
+    }
+
+    /// The same, as what it is; with a kernel that stays, or a launch a run.
+    ///
+    /// # Errors
+    /// As [`FirstGpu::open`].
+    pub(crate) fn session(
+        &self,
+        registry: &Registry,
+        limits: Limits,
+        resident: bool,
+    ) -> Result<Gpu, Failure> {
         let built = self.kernel(registry)?;
         let shared = built.report.dynamic_shared_bytes.unwrap_or(mk_kernel::abi::Geometry::SHARED_BYTES);
         let builder = Gpu::builder(registry).all(&self.device).limits(limits);
-        Ok(Box::new(builder.code(&built.cubin, shared).open()?))
+        let builder = if resident { builder.resident() } else { builder };
+        Ok(builder.code(&built.cubin, shared).open()?)
     }
 
     fn kernel(&self, registry: &Registry) -> Result<Arc<Built>, Failure> {
