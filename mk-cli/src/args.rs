@@ -176,6 +176,7 @@ pub(crate) struct ManArgs {
 Examples:
   mk bench sim                      planner, verifier and simulator, up to two million tasks
   mk bench sim --out docs/results   a file for the record, and its picture
+  mk bench gpu                      tasks, signals, launches and start-up on the first GPU
   mk bench list                     what can be measured
   mk bench plot r.json --out r.svg  the picture of a record, drawn again",
     subcommand_value_name = "NAME",
@@ -191,6 +192,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchName {
     /// Planner, verifier and simulator: tasks a second on one node, seconds and memory for a thousand GPUs.
     Sim(BenchOptions),
+    /// The kernel on the first GPU: nanoseconds a task and a signal, launches, small all-reduces, start-up, time-outs.
+    Gpu(BenchOptions),
     /// Say what can be measured.
     List,
     /// Draw the picture of a record again.
@@ -204,7 +207,8 @@ Examples:
   --samples 3 --of-bar 0.33    a quick look: a third of each bar is enough
   --out docs/results           a file for the record, and its picture")]
 pub(crate) struct BenchOptions {
-    /// Measurements of each case; the median counts. Cases that take many seconds are measured a third as often
+    /// Measurements of each case; the median counts. Cases that take seconds are measured a third as often, those of a GPU
+    /// that take microseconds five times as often
     #[arg(long, value_name = "NUMBER", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000), allow_negative_numbers = true)]
     pub(crate) samples: u16,
     /// The share of each bar that is enough to pass

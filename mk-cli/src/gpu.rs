@@ -17,6 +17,17 @@ pub(crate) struct FirstGpu {
     _context: Context,
 }
 
+/// How a session runs programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// A launch a run.
+    Launched,
+    /// The same, and what each task did when is written down.
+    Traced,
+    /// By one kernel that stays.
+    Resident,
+}
+
 impl FirstGpu {
     /// The first GPU of this machine, if programs can run on it.
     ///
@@ -39,22 +50,32 @@ impl FirstGpu {
         self.device.facts().multiprocessors
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn compiler(&self) -> &Compiler {
+        &self.compiler
+    }
+
     /// A session for programs of this registry, whose kernel is compiled if it has not been.
     ///
     /// # Errors
     /// Those of the compiler and of the driver.
     pub(crate) fn open(&self, registry: &Registry, limits: Limits) -> Result<Box<dyn Session>, Failure> {
-        Ok(Box::new(self.session(registry, limits, false)?))
+        Ok(Box::new(self.session(registry, limits, How::Launched)?))
     }
 
-    /// The same; whether it traces what runs do.
+    /// The same, as what it is.
     ///
     /// # Errors
     /// As [`FirstGpu::open`].
-    pub(crate) fn session(&self, registry: &Registry, limits: Limits, trace: bool) -> Result<Gpu, Failure> {
+    pub(crate) fn session(&self, registry: &Registry, limits: Limits, how: How) -> Result<Gpu, Failure> {
+        let trace = how == How::Traced;
         let built = self.kernel(registry, Options { arch: self.arch, trace })?;
         let shared = built.report.dynamic_shared_bytes.unwrap_or(mk_kernel::abi::Geometry::SHARED_BYTES);
         let builder = Gpu::builder(registry).all(&self.device).limits(limits).trace(trace);
+        let builder = if how == How::Resident { builder.resident() } else { builder };
         Ok(builder.code(&built.cubin, shared).open()?)
     }
 

@@ -28,7 +28,7 @@ use std::io::Write;
 ///
 /// Results go to `out`, everything else to `err`. Nothing here ends the process or reads its environment, but
 /// `mk doctor`, which is asked to look at it, and what may use a GPU, which looks for its driver, for a compiler and for the
-/// user's cache.
+/// user's cache. `mk bench gpu` starts this executable once more, to measure how long that takes.
 ///
 /// ```
 /// let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! `mk bench list` and `mk bench plot`: what can be measured, and pictures of what was.
+//! `mk bench list` and `mk bench plot`: what can be measured, and pictures of what was; `mk bench gpu` without a GPU.
 
 #![allow(clippy::unwrap_used)]
 
@@ -51,7 +51,58 @@ fn the_list_says_what_can_be_measured() {
     assert!(done.out.starts_with("sim: planner, verifier and simulator"), "{}", done.out);
     let done = mk(&["bench", "list", "--json"]);
     let object: Value = serde_json::from_str(&done.out).unwrap();
-    assert_eq!(object["benches"][0]["name"], "sim");
+    assert_eq!(
+        (&object["benches"][0]["name"], &object["benches"][1]["name"]),
+        (&json!("sim"), &json!("gpu"))
+    );
+}
+
+/// With the driver for tests.
+#[cfg(target_os = "linux")]
+#[test]
+fn without_a_gpu_none_is_measured_and_what_is_missing_is_said() {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    common::fake_driver(folder.path());
+    for (driver, words) in [
+        ("devices=0", ["the driver has no GPU", "nvidia-smi"]),
+        ("capability=80", ["compute capability 8.0", "9.0 (sm_90a)"]),
+        ("", ["NVRTC was not found", "pip install nvidia-cuda-nvrtc"]),
+    ] {
+        let mut mk = std::process::Command::new(env!("CARGO_BIN_EXE_mk"));
+        mk.env_clear().env("LD_LIBRARY_PATH", folder.path()).env("FAKE_CUDA", driver);
+        mk.env("MK_NVRTC", "/nowhere").env("XDG_CACHE_HOME", "/nowhere");
+        let done = mk.args(["bench", "gpu", "--json", "--out"]).arg(out.path()).output().unwrap();
+        let says: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!((done.status.code(), &says["ok"]), (Some(5), &json!(false)), "{driver}: {says}");
+        words.iter().for_each(|word| assert!(says.to_string().contains(word), "{word}: {says}"));
+        assert_eq!(out.path().read_dir().unwrap().count(), 0, "{driver}: there is nothing to record");
+    }
+}
+
+/// A record of a GPU has its own panels, and says which GPU it was, with which driver and compiler.
+#[test]
+fn a_picture_of_a_gpu_says_which_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut record = record();
+    record["name"] = json!("gpu");
+    record["hardware"]["gpu"] = json!({
+        "name": "NVIDIA H200", "multiprocessors": 132, "memory_bytes": 1u64 << 37, "driver": "580.65.06",
+        "cuda": "13.0", "nvrtc": "13.1", "handlers": ["add", "nop"],
+    });
+    for case in record["cases"].as_array_mut().unwrap() {
+        let (line, x) = (case["params"]["step"].clone(), case["params"]["tasks"].clone());
+        case["params"] = json!({ "panel": "tasks that do nothing", "line": line, "x": x });
+    }
+    assert_eq!(plot(folder.path(), &record).code, Some(0));
+    let svg = fs::read_to_string(folder.path().join("r.svg")).unwrap();
+    for text in [
+        "mk bench gpu",
+        "NVIDIA H200, driver 580.65.06 for CUDA 13.0, NVRTC 13.1",
+        "tasks that do nothing",
+        "plan",
+    ] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ fn help_of_every_command() {
         ("mk_verify", &["verify", "-h"]),
         ("mk_trace", &["trace", "--help"]),
         ("mk_selftest", &["selftest", "--help"]),
+        ("mk_bench", &["bench", "--help"]),
+        ("mk_bench_gpu", &["bench", "gpu", "--help"]),
     ] {
         insta::assert_snapshot!(name, help(args));
     }

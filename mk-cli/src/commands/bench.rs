@@ -2,6 +2,7 @@
 //!
 //! A benchmark is one file here with one [`Bench`] in it, an entry in [`BENCHES`] and a name in `args::BenchName`.
 
+mod gpu;
 mod peak;
 mod plot;
 mod record;
@@ -32,12 +33,13 @@ pub(crate) struct Bench {
 }
 
 /// All of them.
-pub(crate) const BENCHES: [&Bench; 1] = [&sim::BENCH];
+pub(crate) const BENCHES: [&Bench; 2] = [&sim::BENCH, &gpu::BENCH];
 
 /// `mk bench`.
 pub(crate) fn bench(name: &BenchName, console: &mut Console<'_>) -> Result<(), Failure> {
     match name {
         BenchName::Sim(options) => run(&sim::BENCH, options, console),
+        BenchName::Gpu(options) => run(&gpu::BENCH, options, console),
         BenchName::List => list(console),
         BenchName::Plot(options) => draw(options, console),
     }
@@ -48,6 +50,8 @@ struct Measurement<'a, 'c> {
     options: &'a BenchOptions,
     console: &'a mut Console<'c>,
     cases: Vec<Case>,
+    /// The GPU that was measured, if it was one.
+    gpu: Option<record::Gpu>,
 }
 
 impl Measurement<'_, '_> {
@@ -59,6 +63,16 @@ impl Measurement<'_, '_> {
     /// Measurements of a case that takes many seconds.
     fn few_samples(&self) -> u16 {
         self.options.samples.div_ceil(3)
+    }
+
+    /// Measurements of a case that takes microseconds.
+    fn many_samples(&self) -> u16 {
+        self.options.samples.saturating_mul(5)
+    }
+
+    /// Shows that something is under way.
+    fn step(&self, what: impl Into<String>) -> Step {
+        self.console.step(what)
     }
 
     /// Shows how far `parts` measurements are.
@@ -86,9 +100,9 @@ fn run(bench: &Bench, options: &BenchOptions, console: &mut Console<'_>) -> Resu
     if let Some(folder) = &options.out {
         files(folder, &record).iter().try_for_each(|f| target::check(f).map(drop))?;
     }
-    let mut measurement = Measurement { options, console: &mut *console, cases: Vec::new() };
+    let mut measurement = Measurement { options, console: &mut *console, cases: Vec::new(), gpu: None };
     (bench.measure)(&mut measurement)?;
-    record.cases = measurement.cases;
+    (record.cases, record.hardware.gpu) = (measurement.cases, measurement.gpu);
     let written = match &options.out {
         Some(folder) => Some(write(bench, &record, folder, console)?),
         None => None,

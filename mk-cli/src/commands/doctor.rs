@@ -38,6 +38,11 @@ struct Ready {
     rdma: bool,
 }
 
+/// The release of NVIDIA's driver, where its kernel module is loaded.
+pub(crate) fn driver_release() -> Option<String> {
+    gpu::release(&Machine::here())
+}
+
 /// `mk doctor`.
 pub(crate) fn doctor(args: &DoctorArgs, console: &mut Console<'_>) -> Result<(), Failure> {
     if let Some(path) = probe::asked() {

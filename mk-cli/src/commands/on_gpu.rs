@@ -4,7 +4,7 @@ use super::problem::Product;
 use crate::args::ExecutionArgs;
 use crate::console::{Console, count};
 use crate::error::Failure;
-use crate::gpu::FirstGpu;
+use crate::gpu::{FirstGpu, How};
 use crate::target;
 use mk_core::{Bindings, Session as _, Verified};
 use mk_kernel::{Gpu, Limits};
@@ -51,7 +51,8 @@ pub(crate) fn run(
     let start = Instant::now();
     let mut session = {
         let _step = console.step("compiling and loading the kernel");
-        let mut session = gpu.session(&product.registry, limits(args), args.trace.is_some())?;
+        let how = if args.trace.is_some() { How::Traced } else { How::Launched };
+        let mut session = gpu.session(&product.registry, limits(args), how)?;
         session.load(verified)?;
         session
     };

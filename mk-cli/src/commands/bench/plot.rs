@@ -206,5 +206,5 @@ fn font(pixels: i32) -> TextStyle<'static> {
 
 /// Text that any reader of XML takes.
 fn label(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(120).collect()
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -25,15 +25,33 @@ pub(super) struct Record {
     date: String,
     commit: String,
     dirty: bool,
-    hardware: Hardware,
+    pub(super) hardware: Hardware,
     versions: BTreeMap<String, String>,
     pub(super) cases: Vec<Case>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Hardware {
+pub(super) struct Hardware {
     cpu: String,
     cores: usize,
+    /// `None` where none was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) gpu: Option<Gpu>,
+}
+
+/// A GPU that was measured, and what runs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Gpu {
+    pub(super) name: String,
+    pub(super) multiprocessors: u32,
+    pub(super) memory_bytes: u64,
+    /// Release of the driver.
+    pub(super) driver: String,
+    /// CUDA version that the driver is for.
+    pub(super) cuda: String,
+    pub(super) nvrtc: String,
+    /// Of the kernel.
+    pub(super) handlers: Vec<String>,
 }
 
 /// One thing that was measured.
@@ -133,6 +151,7 @@ impl Record {
             hardware: Hardware {
                 cpu: cpu().unwrap_or_else(|| "unknown".into()),
                 cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+                gpu: None,
             },
             versions: BTreeMap::from([
                 version("mk", env!("CARGO_PKG_VERSION").into()),
@@ -172,11 +191,19 @@ impl Record {
 
     /// Where, when and of what it was measured, in a line.
     pub(super) fn origin(&self) -> String {
-        let Record { hardware: Hardware { cpu, cores }, date, dirty, .. } = self;
+        let Record { hardware: Hardware { cpu, cores, gpu }, date, dirty, .. } = self;
         let plus = if *dirty { " and changes" } else { "" };
         let profile = self.versions.get("profile").map_or("unknown", String::as_str);
         let cores = count(*cores as u64, "core");
-        format!("{cpu}, {cores} · {date} · commit {}{plus} · {profile} build", self.short_commit())
+        let gpu = gpu.as_ref().map_or_else(String::new, Gpu::text);
+        format!("{gpu}{cpu}, {cores} · {date} · commit {}{plus} · {profile} build", self.short_commit())
+    }
+}
+
+impl Gpu {
+    /// As the beginning of a line.
+    fn text(&self) -> String {
+        format!("{}, driver {} for CUDA {}, NVRTC {} · ", self.name, self.driver, self.cuda, self.nvrtc)
     }
 }
 
@@ -272,7 +299,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.json");
         let case = Case::new("x", serde_json::json!({ "tasks": 3 }), "s", vec![1.5, 2.5]).at_most(2.0);
-        let record = Record::new("sim", vec![case]);
+        let mut record = Record::new("sim", vec![case]);
+        let without = serde_json::to_value(&record).unwrap();
+        assert!(without["hardware"].get("gpu").is_none(), "{without}");
+        record.hardware.gpu = Some(Gpu {
+            name: "NVIDIA H200".into(),
+            multiprocessors: 132,
+            memory_bytes: 141 << 30,
+            driver: "580.65.06".into(),
+            cuda: "13.0".into(),
+            nvrtc: "13.1".into(),
+            handlers: vec!["add".into()],
+        });
+        assert!(
+            record.origin().starts_with("NVIDIA H200, driver 580.65.06 for CUDA 13.0, NVRTC 13.1 · "),
+            "{}",
+            record.origin()
+        );
         std::fs::write(&path, serde_json::to_string(&record).unwrap()).unwrap();
         let read = Record::read(&path).unwrap();
         assert_eq!((read.stem(), read.origin()), (record.stem(), record.origin()));

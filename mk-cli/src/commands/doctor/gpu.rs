@@ -43,19 +43,21 @@ fn devices(machine: &Machine) -> Check {
 fn module(machine: &Machine) -> Check {
     let check =
         Check::new(Group::Gpu, "kernel module", "the module nvidia, of the same release as libcuda.so.1");
-    match machine.text("/proc/driver/nvidia/version") {
-        // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:02:37 UTC 2025
-        Some(text) => {
-            let line = text.lines().next().unwrap_or_default();
-            let release = line
-                .split_whitespace()
-                .find(|w| w.starts_with(|c: char| c.is_ascii_digit()) && w.contains('.'));
-            check.ok(release.unwrap_or(line))
-        }
+    match release(machine) {
+        Some(release) => check.ok(release),
         None => {
             check.missing("not loaded", "install NVIDIA's driver on the host, or load it: modprobe nvidia")
         }
     }
+}
+
+/// The release of the module that is loaded.
+pub(super) fn release(machine: &Machine) -> Option<String> {
+    // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:02:37 UTC 2025
+    let text = machine.text("/proc/driver/nvidia/version")?;
+    let line = text.lines().next().unwrap_or_default();
+    let number = |w: &&str| w.starts_with(|c: char| c.is_ascii_digit()) && w.contains('.');
+    Some(line.split_whitespace().find(number).unwrap_or(line).into())
 }
 
 /// The check of the driver, and those of its GPUs.
