@@ -1,7 +1,8 @@
 //! One block of the kernel: ring, slots, barriers, and the threads that are its roles.
 
 use crate::barrier::Barrier;
-use crate::{Bug, roles};
+use crate::runs::Runs;
+use crate::{Bug, Scenario, roles};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
@@ -111,9 +112,11 @@ pub(crate) fn stall() {
 
 /// Everything that roles share.
 pub(crate) struct Block {
-    pub(crate) tasks: Vec<Task>,
+    /// By run. Ids count on over runs; those of each begin with an even one.
+    pub(crate) tasks: Vec<Vec<Task>>,
     pub(crate) bug: Option<Bug>,
-    abort: bool,
+    pub(crate) scenario: Scenario,
+    pub(crate) runs: Runs,
     pub(crate) aborted: AtomicBool,
     pub(crate) pages: Vec<Mutex<Content>>,
     pub(crate) slots: Vec<Mutex<Record>>,
@@ -128,7 +131,7 @@ pub(crate) struct Block {
     pub(crate) may_store: Vec<Barrier>,
     pub(crate) meetings: Vec<Meeting>,
     pub(crate) comm_full: Vec<Barrier>,
-    /// Signal words: of comm tasks, and of compute tasks.
+    /// Signal words: of comm tasks, one for two compute tasks; and of compute tasks.
     pub(crate) comm_words: Vec<Mutex<u64>>,
     pub(crate) words: Vec<Mutex<u64>>,
     /// By task: it has loaded everything; a peer has seen that.
@@ -140,19 +143,21 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    pub(crate) fn new(tasks: Vec<Task>, bug: Option<Bug>, abort: bool) -> Arc<Block> {
+    pub(crate) fn new(tasks: Vec<Vec<Task>>, bug: Option<Bug>, scenario: Scenario) -> Arc<Block> {
         let each = |n: u32, make: fn() -> Barrier| (0..n).map(|_| make()).collect::<Vec<_>>();
         let words = |n: usize| (0..n).map(|_| Mutex::new(0)).collect::<Vec<_>>();
+        let ids = tasks.iter().flatten().map(|t| t.id as usize + 1).max().unwrap_or(0);
         Arc::new(Block {
-            comm_words: words(tasks.len().div_ceil(2)),
-            words: words(tasks.len()),
-            loaded_words: words(tasks.len()),
-            go_words: words(tasks.len()),
+            comm_words: words(ids.div_ceil(2)),
+            words: words(ids),
+            loaded_words: words(ids),
+            go_words: words(ids),
             meetings: (0..GROUPS).map(|_| Meeting::new()).collect(),
             comm_full: each(COMM_SLOTS, || Barrier::new("comm slot full", 2, 1)),
             tasks,
             bug,
-            abort,
+            scenario,
+            runs: Runs::new(),
             aborted: AtomicBool::new(false),
             pages: (0..RING + COMM_SLOTS).map(|_| Mutex::new((u32::MAX, 0, false))).collect(),
             slots: (0..SLOTS).map(|_| Mutex::new((None, 0))).collect(),
@@ -193,17 +198,33 @@ impl Block {
         }
         let any = self.copies_under_way() || self.comm_full.iter().any(Barrier::under_way);
         assert!(!any, "the block has left, but copies into its memory are under way");
+        if self.scenario == Scenario::Undisturbed {
+            self.check_all_done();
+        }
         self.left.store(true, Ordering::SeqCst);
         engine.join().expect("the engine stops");
         host.join().expect("the host stops");
         peer.join().expect("the peer stops");
     }
 
-    /// Raises the abort word at some time, if this run is aborted.
+    /// Every task has posted, once.
+    fn check_all_done(&self) {
+        for task in self.tasks.iter().flatten() {
+            let posts = *self.words[task.id as usize].lock().expect("whole");
+            assert_eq!(posts, 1, "posts of {task:?}");
+        }
+    }
+
+    /// Raises the abort word at some time, if that is to happen.
     fn host(&self) {
-        if self.abort {
+        let within = match self.scenario {
+            Scenario::Undisturbed => 0,
+            Scenario::Abort => 600,
+            Scenario::Stuck => 1500,
+        };
+        if within > 0 {
             let mut random = shuttle::rand::thread_rng();
-            let later = shuttle::rand::Rng::gen_range(&mut random, 0..400);
+            let later = shuttle::rand::Rng::gen_range(&mut random, 0..within);
             (0..later).for_each(|_| thread::yield_now());
             self.aborted.store(true, Ordering::SeqCst);
         }
@@ -211,7 +232,7 @@ impl Block {
 
     /// A peer, which lets gated tasks store when they have loaded.
     fn peer(&self) {
-        for task in self.tasks.iter().filter(|t| t.kind == Kind::Gated) {
+        for task in self.tasks.iter().flatten().filter(|t| t.kind == Kind::Gated) {
             let id = task.id as usize;
             while *self.loaded_words[id].lock().expect("whole") == 0 {
                 if self.left.load(Ordering::SeqCst) {
@@ -267,6 +288,18 @@ impl Block {
             content,
             full,
         });
+    }
+
+    /// A handler that does not return before long after an abort: of the last task of the first run.
+    pub(crate) fn linger(&self, task: Task) {
+        let last = self.tasks.first().and_then(|tasks| tasks.last());
+        if self.scenario != Scenario::Stuck || last != Some(&task) {
+            return;
+        }
+        while !self.aborted.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        (0..300).for_each(|_| thread::yield_now());
     }
 
     /// Whether copies that the load role has started are still under way.

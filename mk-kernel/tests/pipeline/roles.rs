@@ -3,13 +3,14 @@
 use crate::Bug;
 use crate::barrier::Barrier;
 use crate::block::{Block, CHUNKS, COMM_SLOTS, Full, GROUPS, Kind, RING, Record, SLOTS, Task, WARPS, stall};
+use crate::runs::{COMM, FIRST_MATH, LOAD, Lane, STORE};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::Ordering;
 use shuttle::thread;
 
-/// What a role keeps in its registers.
-struct Frame<'a> {
-    block: &'a Block,
+/// What a role keeps in its registers, from run to run.
+pub(crate) struct Frame<'a> {
+    pub(crate) block: &'a Block,
     /// Its number among those that wait for task slots.
     waiter: usize,
     slot: u32,
@@ -24,7 +25,10 @@ struct Frame<'a> {
     may_store_seen: u64,
     /// Laps of the ring, for the planted mistake.
     laps: u64,
-    dead: bool,
+    pub(crate) dead: bool,
+    /// The run that it is in, and the parity of the next one's beginning.
+    pub(crate) run: u64,
+    pub(crate) run_parity: u64,
 }
 
 impl<'a> Frame<'a> {
@@ -43,6 +47,8 @@ impl<'a> Frame<'a> {
             may_store_seen: 0,
             laps: 0,
             dead: false,
+            run: 0,
+            run_parity: 0,
         }
     }
 
@@ -113,9 +119,18 @@ impl<'a> Frame<'a> {
         if !came || self.dead {
             return None;
         }
+        self.read_parameters();
         let (task, page) = self.record();
         self.page = page;
         task
+    }
+
+    /// The record that says that the stream has ended has a slot like any other.
+    fn end_stream(&mut self) {
+        if self.block.bug != Some(Bug::LeaveNotFreed) {
+            self.arrive(&self.block.slot_empty[self.slot as usize], 1);
+        }
+        self.next_slot();
     }
 
     /// The role has read the record for the last time.
@@ -127,7 +142,7 @@ impl<'a> Frame<'a> {
         self.next_slot();
     }
 
-    /// Runs every task, and leaves.
+    /// Runs every task of the run.
     fn role(&mut self, mut run: impl FnMut(&mut Self, Task)) {
         while let Some(task) = self.next_task() {
             if self.block.bug == Some(Bug::SlotFreedEarly) {
@@ -139,60 +154,72 @@ impl<'a> Frame<'a> {
             }
             run(self, task);
             self.end_task(task);
-            if self.dead {
-                return;
-            }
         }
+        self.end_stream();
     }
 }
 
-/// Reads records ahead and says where in the ring each task starts, so that roles may skip tasks.
 pub(crate) fn fetch(block: &Block, _: usize) {
     let mut f = Frame::new(block, 0);
-    let (mut parity, mut page) = (1, 0u32);
-    for task in block.tasks.iter().map(|t| Some(*t)).chain([None]) {
-        let free =
-            block.bug == Some(Bug::SlotNotAwaited) || f.wait(&block.slot_empty[f.slot as usize], 0, parity);
+    let mut lane = Lane::new(block);
+    let mut page = 0;
+    // All slots are free at first.
+    f.slot_parity = 1;
+    while let Some(tasks) = lane.take(&mut f) {
+        lane.begin();
+        fetch_run(&mut f, tasks, &mut page);
+        lane.end(&mut f);
+    }
+    lane.stop();
+}
+
+/// Reads records ahead and says where in the ring each task starts, so that roles may skip tasks.
+fn fetch_run(f: &mut Frame<'_>, tasks: &[Task], page: &mut u32) {
+    let block = f.block;
+    for task in tasks.iter().map(|t| Some(*t)).chain([None]) {
+        let free = block.bug == Some(Bug::SlotNotAwaited)
+            || f.wait(&block.slot_empty[f.slot as usize], 0, f.slot_parity);
         if !free || f.dead {
             return;
         }
         if let Some(t) = task {
-            page = page.div_ceil(t.kind.pages()) * t.kind.pages() % RING;
+            *page = page.div_ceil(t.kind.pages()) * t.kind.pages() % RING;
         }
-        *block.slots[f.slot as usize].lock().expect("whole") = (task, page);
+        *block.slots[f.slot as usize].lock().expect("whole") = (task, *page);
         block.slot_full[f.slot as usize].arrive(1);
         if let Some(t) = task.filter(|t| t.kind != Kind::Nop) {
-            page = (page + t.groups * t.kind.pages()) % RING;
+            *page = (*page + t.groups * t.kind.pages()) % RING;
         }
-        f.slot += 1;
-        if f.slot == SLOTS {
-            f.slot = 0;
-            parity ^= 1;
-        }
+        f.next_slot();
     }
 }
 
 pub(crate) fn load(block: &Block, _: usize) {
     let mut f = Frame::new(block, 1);
-    f.role(|f, task| {
-        // Every other task needs what a comm task brings.
-        f.wait_word(&f.block.comm_words[task.id as usize / 2]);
-        for group in 0..if task.kind == Kind::Nop { 0 } else { task.groups } {
-            acquire(f, task.kind);
-            if !f.dead {
-                let full = if task.kind == Kind::Copy { Full::Store(f.page) } else { Full::Math(f.page) };
-                f.block.copy(f.page, task.kind.pages(), (task.id, group, false), full);
-            }
-            f.step(task.kind);
+    while f.begin_run(LOAD) {
+        f.role(load_task);
+        let stays = match block.bug {
+            Some(Bug::CopiesLeftBehind) => false,
+            Some(Bug::CopiesAwaitedOnlyWhenDead) => f.dead,
+            _ => true,
+        };
+        while stays && block.copies_under_way() {
+            thread::yield_now();
         }
-    });
-    let stays = match block.bug {
-        Some(Bug::CopiesLeftBehind) => false,
-        Some(Bug::CopiesAwaitedOnlyWhenDead) => f.dead,
-        _ => true,
-    };
-    while stays && block.copies_under_way() {
-        thread::yield_now();
+        f.end_run();
+    }
+}
+
+fn load_task(f: &mut Frame<'_>, task: Task) {
+    // Every other task needs what a comm task brings.
+    f.wait_word(&f.block.comm_words[task.id as usize / 2]);
+    for group in 0..if task.kind == Kind::Nop { 0 } else { task.groups } {
+        acquire(f, task.kind);
+        if !f.dead {
+            let full = if task.kind == Kind::Copy { Full::Store(f.page) } else { Full::Math(f.page) };
+            f.block.copy(f.page, task.kind.pages(), (task.id, group, false), full);
+        }
+        f.step(task.kind);
     }
 }
 
@@ -212,7 +239,16 @@ fn acquire(f: &mut Frame<'_>, kind: Kind) {
 
 pub(crate) fn math(block: &Block, warp: usize) {
     let mut f = Frame::new(block, warp + 1);
-    let (me, group) = (warp - 1, (warp as u32 - 1) / WARPS);
+    let me = warp - 1;
+    while f.begin_run(FIRST_MATH + me) {
+        math_run(&mut f, me);
+        f.end_stream();
+        f.end_run();
+    }
+}
+
+fn math_run(f: &mut Frame<'_>, me: usize) {
+    let (block, group) = (f.block, me as u32 / WARPS);
     loop {
         let task = f.next_task();
         // All warps of a warpgroup leave after the same task.
@@ -220,11 +256,14 @@ pub(crate) fn math(block: &Block, warp: usize) {
             return;
         }
         let task = task.expect("none of the group has none");
+        if me == 0 {
+            block.linger(task);
+        }
         match task.kind {
-            Kind::Gemm | Kind::Gated => multiply(&mut f, task, me),
-            Kind::SmallGemm if group == 0 => multiply(&mut f, task, me),
-            Kind::SmallGemm => pass_over(&mut f, task, me),
-            Kind::Activate => activate(&mut f, task, me),
+            Kind::Gemm | Kind::Gated => multiply(f, task, me),
+            Kind::SmallGemm if group == 0 => multiply(f, task, me),
+            Kind::SmallGemm => pass_over(f, task, me),
+            Kind::Activate => activate(f, task, me),
             Kind::Copy | Kind::Nop => {}
         }
         f.end_task(task);
@@ -319,22 +358,27 @@ fn activate(f: &mut Frame<'_>, task: Task, me: usize) {
 
 pub(crate) fn store(block: &Block, waiter: usize) {
     let mut f = Frame::new(block, waiter + 1);
-    f.role(|f, task| {
-        match task.kind {
-            Kind::Gemm | Kind::SmallGemm | Kind::Gated => {
-                if task.kind == Kind::Gated {
-                    open_store(f, task);
-                }
-                let slot = f.slot;
-                f.wait(&f.block.math_done[slot as usize], 0, f.math_seen >> slot & 1);
-                f.math_seen ^= 1 << slot;
+    while f.begin_run(STORE) {
+        f.role(store_task);
+        f.end_run();
+    }
+}
+
+fn store_task(f: &mut Frame<'_>, task: Task) {
+    match task.kind {
+        Kind::Gemm | Kind::SmallGemm | Kind::Gated => {
+            if task.kind == Kind::Gated {
+                open_store(f, task);
             }
-            Kind::Activate => store_pages(f, task, true),
-            Kind::Copy => store_pages(f, task, false),
-            Kind::Nop => {}
+            let slot = f.slot;
+            f.wait(&f.block.math_done[slot as usize], 0, f.math_seen >> slot & 1);
+            f.math_seen ^= 1 << slot;
         }
-        f.post(&f.block.words[task.id as usize]);
-    });
+        Kind::Activate => store_pages(f, task, true),
+        Kind::Copy => store_pages(f, task, false),
+        Kind::Nop => {}
+    }
+    f.post(&f.block.words[task.id as usize]);
 }
 
 /// Tells the peer that everything is loaded, which may be what the peer waits for before it lets this task store.
@@ -375,31 +419,41 @@ fn store_pages(f: &mut Frame<'_>, task: Task, worked: bool) {
     }
 }
 
-/// Brings what compute tasks wait for, chunk by chunk through a ring of its own; each of its tasks but the first waits for a
-/// compute task.
+/// Brings what compute tasks wait for, chunk by chunk through a ring of its own.
 pub(crate) fn comm(block: &Block, _: usize) {
     let mut f = Frame::new(block, 0);
-    let (mut filled, mut taken) = (0, 0);
-    for (i, word) in block.comm_words.iter().enumerate() {
-        if let Some(before) = (2 * i).checked_sub(1) {
-            f.wait_word(&block.words[before]);
+    let mut ring = (0, 0);
+    while f.begin_run(COMM) {
+        let tasks = &block.tasks[f.run as usize - 1];
+        for (i, task) in tasks.iter().step_by(2).enumerate() {
+            f.read_parameters();
+            comm_task(&mut f, task.id as usize / 2, i > 0, &mut ring);
         }
-        for chunk in 0..CHUNKS {
-            let content = (i as u32, chunk, true);
-            if !f.dead {
-                block.copy(RING + filled % COMM_SLOTS, 1, content, Full::Comm(filled % COMM_SLOTS));
-                filled += 1;
-            }
-            // The next chunk is asked for while this one is on its way.
-            if filled - taken == COMM_SLOTS || chunk + 1 == CHUNKS {
-                while taken < filled {
-                    take_chunk(&mut f, taken);
-                    taken += 1;
-                }
-            }
-        }
-        f.post(word);
+        f.end_run();
     }
+}
+
+/// Each but the first of a run waits for a compute task. `filled` and `taken` slots count on over runs.
+fn comm_task(f: &mut Frame<'_>, word: usize, waits: bool, (filled, taken): &mut (u32, u32)) {
+    let block = f.block;
+    if waits {
+        f.wait_word(&block.words[2 * word - 1]);
+    }
+    for chunk in 0..CHUNKS {
+        let content = (word as u32, chunk, true);
+        if !f.dead {
+            block.copy(RING + *filled % COMM_SLOTS, 1, content, Full::Comm(*filled % COMM_SLOTS));
+            *filled += 1;
+        }
+        // The next chunk is asked for while this one is on its way.
+        if *filled - *taken == COMM_SLOTS || chunk + 1 == CHUNKS {
+            while taken < filled {
+                take_chunk(f, *taken);
+                *taken += 1;
+            }
+        }
+    }
+    f.post(&block.comm_words[word]);
 }
 
 fn take_chunk(f: &mut Frame<'_>, taken: u32) {
