@@ -1,0 +1,47 @@
+//! A resident kernel's lanes and its host as a model, and who may run where launches come one by one, under random and
+//! priority-based schedules.
+//!
+//! ```text
+//!   host --ring of commands--> first lane --told--> all lanes --ended, by the last of a run--> first lane, host
+//!        <-----------------------gone: the kernel leaves-----------------------------------
+//! ```
+//!
+//! The model has the words and orders of `device/lane.cuh` and `src/session/resident.rs`; a run is no more than a while. It
+//! checks, whatever the timing: every command runs once on each of its lanes, in order, and only when the one before it has
+//! ended everywhere, though the kernel leaves whenever it has nothing to do and is started again; the host's waits end; after an
+//! abort all lanes leave, and nothing runs a second time. Memory is one for all: that releases and fences are where they must
+//! be, it cannot tell.
+
+mod admission;
+mod host;
+mod lanes;
+mod shared;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A wait that does not end uses up its steps.
+const STEPS: usize = 200_000;
+
+fn config() -> shuttle::Config {
+    let mut config = shuttle::Config::new();
+    config.max_steps = shuttle::MaxSteps::FailAfter(STEPS);
+    config.failure_persistence = shuttle::FailurePersistence::Print;
+    config
+}
+
+/// Runs a test under so many schedules of each kind.
+fn explore(schedules: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::Runner::new(RandomScheduler::new_from_seed(7, schedules), config()).run(test.clone());
+    shuttle::Runner::new(PctScheduler::new_from_seed(7, 3, schedules), config()).run(test);
+}
+
+/// Those of the planted mistakes that no schedule shows.
+fn missed<B: Copy + Send + Sync + 'static>(bugs: &[B], test: fn(B)) -> Vec<B> {
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let passes = |bug: B| catch_unwind(AssertUnwindSafe(|| explore(2000, move || test(bug)))).is_ok();
+    let missed = bugs.iter().copied().filter(|&bug| passes(bug)).collect();
+    std::panic::set_hook(quiet);
+    missed
+}
