@@ -2,12 +2,12 @@
 
 use crate::shared::{pause, random, stall};
 use crate::{explore, missed};
-use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
 
 /// Blocks of each launch. All must be there before it can end.
-const BLOCKS: usize = 2;
+const BLOCKS: usize = 3;
 /// Launches that come together.
 const TOGETHER: usize = 3;
 
@@ -18,10 +18,14 @@ enum Bug {
     NoTrace,
     /// The launch that ends clears the trace.
     TraceCleared,
-    /// A trace of any other launch refuses.
-    AnyTraceRefuses,
-    /// Numbers of launches wrap around, and are compared as if they did not.
-    NumbersWrap,
+    /// Blocks that find the trace of their launch do not count down: it stays.
+    TraceStays,
+    /// The trace is the latest number that was refused: it and all below are refused, so a recorded launch is for ever.
+    LatestRefused,
+    /// A launch that finds another's trace is refused without one of its own.
+    GivesUp,
+    /// Launches that come together have one number.
+    OneNumber,
     /// Refused launches are counted by reading and writing.
     CountedInTwoSteps,
     /// The host is told an epoch after the next launch may have told it one.
@@ -30,15 +34,21 @@ enum Bug {
     ToldTooEarly,
 }
 
-/// Numbers of launches, as the kernel has them: in the planted mistake they have a bit that is always 1 and seven that count.
+/// Numbers of launches wrap around, and are never 0. More than come together have different ones.
 fn number(bug: Option<Bug>, launch: u64) -> u64 {
-    if bug == Some(Bug::NumbersWrap) { (launch & 0x7f) | 0x80 } else { launch }
+    if bug == Some(Bug::OneNumber) { 1 } else { launch % 7 + 1 }
+}
+
+/// Who runs; who is being refused, and how many of its blocks have still to come. 0: nobody.
+type Word = (u64, u64, u64);
+
+fn word(runs: u64, refused: u64, left: u64) -> Word {
+    if left > 0 { (runs, refused, left) } else { (runs, 0, 0) }
 }
 
 struct Gpu {
     bug: Option<Bug>,
-    /// The launch that runs, 0 if none does, and the latest one that was refused, as one.
-    admission: Mutex<(u64, u64)>,
+    admission: Mutex<Word>,
     // What the host is told.
     ended: AtomicU64,
     refused: AtomicU64,
@@ -47,19 +57,32 @@ struct Gpu {
     runs: Mutex<Option<u64>>,
 }
 
-/// A launch: what its blocks were told, and how many have come.
+/// A launch: what its blocks were told, how many have ended the run, how many have left.
 struct Launch {
+    id: u64,
     number: u64,
     verdict: Mutex<Option<bool>>,
     left: AtomicU64,
-    over: AtomicBool,
+    gone: AtomicU64,
+}
+
+impl Launch {
+    fn is_admitted(&self) -> bool {
+        *self.verdict.lock().expect("whole") == Some(true)
+    }
+
+    fn await_gone(&self) {
+        while self.gone.load(SeqCst) < BLOCKS as u64 {
+            thread::yield_now();
+        }
+    }
 }
 
 impl Gpu {
     fn new(bug: Option<Bug>) -> Arc<Gpu> {
         Arc::new(Gpu {
             bug,
-            admission: Mutex::new((0, 0)),
+            admission: Mutex::new((0, 0, 0)),
             ended: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             clock: AtomicU64::new(1),
@@ -67,7 +90,11 @@ impl Gpu {
         })
     }
 
-    fn compare_and_swap(&self, expected: (u64, u64), wanted: (u64, u64)) -> (u64, u64) {
+    fn is(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn compare_and_swap(&self, expected: Word, wanted: Word) -> Word {
         let mut word = self.admission.lock().expect("whole");
         let was = *word;
         if was == expected {
@@ -76,24 +103,35 @@ impl Gpu {
         was
     }
 
-    /// The first block of a launch to come takes the word, or leaves the launch's number there as refused.
+    /// The first block of a launch to come takes the word, or leaves the launch's number there as refused, until all of its
+    /// blocks have seen it.
     fn is_admitted(&self, me: u64) -> bool {
-        let (mut expected, mut wanted) = ((0, 0), (me, 0));
+        let (mut expected, mut wanted) = ((0, 0, 0), (me, 0, 0));
         let mut was = self.compare_and_swap(expected, wanted);
         while was != expected {
-            let (runs, refused) = was;
+            let (runs, refused, left) = was;
             if runs == me {
                 return true;
             }
-            let left_a_trace = match self.bug {
-                Some(Bug::AnyTraceRefuses) => refused != 0,
-                _ => refused != 0 && me <= refused,
-            };
-            if left_a_trace || (runs != 0 && self.bug == Some(Bug::NoTrace)) {
+            if self.is(Bug::LatestRefused) && refused >= me {
                 return false;
             }
             expected = was;
-            wanted = if runs == 0 { (me, refused) } else { (runs, me) };
+            wanted = if refused == me {
+                word(runs, me, if self.is(Bug::TraceStays) { left } else { left - 1 })
+            } else if runs == 0 {
+                word(me, refused, left)
+            } else if self.is(Bug::NoTrace) || (refused != 0 && self.is(Bug::GivesUp)) {
+                return false;
+            } else if refused == 0 || self.is(Bug::LatestRefused) {
+                word(runs, me, BLOCKS as u64 - 1)
+            } else {
+                // Yet another one is being refused: its blocks have to come first.
+                thread::yield_now();
+                was = *self.admission.lock().expect("whole");
+                expected = (u64::MAX, 0, 0);
+                continue;
+            };
             was = self.compare_and_swap(expected, wanted);
         }
         wanted.0 == me
@@ -104,18 +142,18 @@ impl Gpu {
         pause(40);
         let admitted = self.is_admitted(launch.number);
         let verdict = *launch.verdict.lock().expect("whole").get_or_insert(admitted);
-        assert_eq!(admitted, verdict, "blocks of launch {} do not agree", launch.number);
+        assert_eq!(admitted, verdict, "blocks of launch {} do not agree", launch.id);
         if admitted {
             self.run(launch);
         } else if block == 0 {
             self.count_refused();
-            launch.over.store(true, SeqCst);
         }
+        launch.gone.fetch_add(1, SeqCst);
     }
 
     fn run(&self, launch: &Launch) {
-        let runs = *self.runs.lock().expect("whole").get_or_insert(launch.number);
-        assert_eq!(runs, launch.number, "two launches run at once");
+        let runs = *self.runs.lock().expect("whole").get_or_insert(launch.id);
+        assert_eq!(runs, launch.id, "two launches run at once");
         let epoch = self.clock.load(SeqCst);
         pause(40);
         if launch.left.fetch_add(1, SeqCst) != BLOCKS as u64 - 1 {
@@ -123,7 +161,7 @@ impl Gpu {
         }
         self.clock.store(epoch + 1, SeqCst);
         *self.runs.lock().expect("whole") = None;
-        if self.bug == Some(Bug::ToldTooEarly) {
+        if self.is(Bug::ToldTooEarly) {
             self.tell_epoch(epoch);
             stall();
             self.release();
@@ -132,26 +170,25 @@ impl Gpu {
             stall();
             self.tell_epoch(epoch);
         }
-        launch.over.store(true, SeqCst);
     }
 
     fn release(&self) {
         let mut word = self.admission.lock().expect("whole");
-        let trace = if self.bug == Some(Bug::TraceCleared) { 0 } else { word.1 };
-        *word = (0, trace);
+        *word = if self.is(Bug::TraceCleared) { (0, 0, 0) } else { (0, word.1, word.2) };
     }
 
     /// A launch on another stream may already have told its own.
     fn tell_epoch(&self, epoch: u64) {
-        if self.bug == Some(Bug::EpochOverwritten) {
-            self.ended.store(epoch, SeqCst);
+        let before = if self.is(Bug::EpochOverwritten) {
+            self.ended.swap(epoch, SeqCst)
         } else {
-            self.ended.fetch_max(epoch, SeqCst);
-        }
+            self.ended.fetch_max(epoch, SeqCst)
+        };
+        assert!(self.ended.load(SeqCst) >= before, "the host was told of {before} epochs, and now of fewer");
     }
 
     fn count_refused(&self) {
-        if self.bug == Some(Bug::CountedInTwoSteps) {
+        if self.is(Bug::CountedInTwoSteps) {
             let before = self.refused.load(SeqCst);
             self.refused.store(before + 1, SeqCst);
         } else {
@@ -165,12 +202,13 @@ impl Gpu {
 }
 
 /// Starts a launch whose blocks come in any order.
-fn start(gpu: &Arc<Gpu>, launch: u64) -> Arc<Launch> {
+fn start(gpu: &Arc<Gpu>, id: u64, number: u64) -> Arc<Launch> {
     let launch = Arc::new(Launch {
-        number: number(gpu.bug, launch),
+        id,
+        number,
         verdict: Mutex::new(None),
         left: AtomicU64::new(0),
-        over: AtomicBool::new(false),
+        gone: AtomicU64::new(0),
     });
     let late = random(200);
     for block in 0..BLOCKS {
@@ -183,28 +221,37 @@ fn start(gpu: &Arc<Gpu>, launch: u64) -> Arc<Launch> {
     launch
 }
 
+/// Whoever waits for so many launches is told of each of them, one way or the other.
+fn await_told(gpu: &Gpu, launches: usize) {
+    while gpu.told() < launches as u64 {
+        thread::yield_now();
+    }
+}
+
 fn run(bug: Option<Bug>) {
     let gpu = Gpu::new(bug);
-    let first = 0x7d + random(3) as u64;
-    let together: Vec<_> = (0..TOGETHER as u64).map(|i| start(&gpu, first + i)).collect();
-    // Whoever waits is told of each of them, one way or the other.
-    while gpu.told() < TOGETHER as u64 {
-        thread::yield_now();
+    let first = random(7) as u64;
+    let mut all: Vec<_> =
+        (first..first + TOGETHER as u64).map(|id| start(&gpu, id, number(bug, id))).collect();
+    await_told(&gpu, all.len());
+    // Then none of them runs, though a refused one may have blocks that have still to come. A replay of a recorded launch has
+    // its number, and waits for its blocks.
+    for i in 0..TOGETHER {
+        let before = &all[i];
+        before.await_gone();
+        let again = start(&gpu, first + (TOGETHER + i) as u64, before.number);
+        again.await_gone();
+        assert!(again.is_admitted(), "refused, though nothing runs");
+        all.push(again);
     }
-    // Then none of them runs, and late blocks of refused ones do not matter.
-    let next = start(&gpu, first + TOGETHER as u64);
-    while !together.iter().chain([&next]).all(|l| l.over.load(SeqCst)) {
-        thread::yield_now();
-    }
-    let admitted = |l: &Launch| *l.verdict.lock().expect("whole") == Some(true);
-    assert!(admitted(&next), "refused, though nothing runs");
-    let ran = together.iter().filter(|l| admitted(l)).count() as u64 + 1;
-    assert_eq!(gpu.ended.load(SeqCst), ran, "epochs that the host was told");
-    assert_eq!(
-        gpu.refused.load(SeqCst),
-        TOGETHER as u64 + 1 - ran,
-        "launches that the host was told of as refused"
-    );
+    let next = start(&gpu, first + all.len() as u64, number(bug, first + all.len() as u64));
+    all.push(next);
+    all.iter().for_each(|l| l.await_gone());
+    let ran = all.iter().filter(|l| l.is_admitted()).count();
+    assert_eq!(gpu.ended.load(SeqCst), ran as u64, "epochs that the host was told");
+    let refused = gpu.refused.load(SeqCst);
+    assert_eq!(refused, (all.len() - ran) as u64, "launches that the host was told of as refused");
+    assert_eq!(*gpu.admission.lock().expect("whole"), (0, 0, 0), "a trace is left");
 }
 
 #[test]
@@ -217,8 +264,10 @@ fn planted_mistakes_are_found() {
     let bugs = [
         Bug::NoTrace,
         Bug::TraceCleared,
-        Bug::AnyTraceRefuses,
-        Bug::NumbersWrap,
+        Bug::TraceStays,
+        Bug::LatestRefused,
+        Bug::GivesUp,
+        Bug::OneNumber,
         Bug::CountedInTwoSteps,
         Bug::EpochOverwritten,
         Bug::ToldTooEarly,
