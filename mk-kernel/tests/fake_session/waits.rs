@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 fn limits() -> Limits {
-    Limits { start_us: 100_000, run_us: 50_000, whole_us: 200_000, ..Limits::default() }
+    Limits { start_us: 100_000, run_us: 10_000, whole_us: 200_000, ..Limits::default() }
 }
 
 fn milliseconds(since: Instant) -> u64 {
@@ -51,21 +51,34 @@ pub(crate) fn leave(driver: &Driver, how: &str) -> Result<Value, Failed> {
     Ok(json!({"drop_ms": milliseconds(begin)}))
 }
 
-/// Beyond the bound of a whole run: what the fault's own bounds and a busy machine take.
+/// The bound of a whole run, and a second in which lanes may leave. Here none says that it has left.
 const WITHIN_MS: std::ops::Range<u64> = 200..1500;
+/// A kernel that is resident is first asked to leave.
+const DROP_WITHIN_MS: u64 = 2000;
 
 #[test]
-fn a_run_that_never_ends_is_a_typed_fault_and_the_session_goes_on() {
+fn a_run_that_never_ends_is_a_typed_error_and_the_session_goes_on() {
     for how in ["stream", "resident"] {
         let done = start(&format!("run {how}"), "");
-        for (run, generation) in done.answer["value"]["runs"].as_array().unwrap().iter().zip(2..) {
-            assert_eq!(run["error"]["error"], "fault", "{how}: {run}");
-            assert_eq!(run["error"]["reason"], "Timeout(200000)", "{how}: {run}");
-            assert!(run["error"]["message"].as_str().unwrap().contains("200000 us"), "{how}: {run}");
+        let runs = done.answer["value"]["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 2);
+        for (run, generation) in runs.iter().zip(2..) {
+            let error = &run["error"];
+            assert_eq!(
+                (&error["error"], &error["kind"]),
+                (&json!("hardware"), &json!("stuck")),
+                "{how}: {run}"
+            );
+            assert!(error["message"].as_str().unwrap().contains("GPU 0"), "{how}: {run}");
             assert!(WITHIN_MS.contains(&run["ms"].as_u64().unwrap()), "{how}: {run}");
             assert_eq!(run["generation"], generation, "{how}: {run}");
         }
-        assert!(done.answer["value"]["drop_ms"].as_u64().unwrap() < WITHIN_MS.end, "{how}: {}", done.answer);
+        // What was started was given up.
+        assert!(
+            done.answer["value"]["drop_ms"].as_u64().unwrap() < WITHIN_MS.start,
+            "{how}: {}",
+            done.answer
+        );
         done.assert_clean();
     }
 }
@@ -75,7 +88,8 @@ fn a_session_that_is_dropped_with_a_run_under_way_closes_all_in_time() {
     for how in ["stream", "resident"] {
         let done = start(&format!("leave {how}"), "");
         assert!(!done.failed(), "{how}: {}", done.answer);
-        assert!(done.answer["value"]["drop_ms"].as_u64().unwrap() < WITHIN_MS.end, "{how}: {}", done.answer);
+        let took = done.answer["value"]["drop_ms"].as_u64().unwrap();
+        assert!((WITHIN_MS.start..DROP_WITHIN_MS).contains(&took), "{how}: {}", done.answer);
         done.assert_clean();
     }
 }
