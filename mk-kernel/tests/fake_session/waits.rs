@@ -1,7 +1,7 @@
 //! On this driver no run ever ends: it is given up in time, and so is a kernel that does not leave.
 
 use super::child::{Failed, open};
-use super::fake::run as start;
+use super::fake::{Done, run as start};
 use super::inputs::placed;
 use super::programs::{product, registry, tensors};
 use mk_core::Session as _;
@@ -51,6 +51,15 @@ pub(crate) fn leave(driver: &Driver, how: &str) -> Result<Value, Failed> {
     Ok(json!({"drop_ms": milliseconds(begin)}))
 }
 
+/// A scenario in both ways, side by side: most of it is waiting.
+fn both(scenario: &str) -> [(&'static str, Done); 2] {
+    let child = |how| (how, start(&format!("{scenario} {how}"), ""));
+    std::thread::scope(|scope| {
+        let resident = scope.spawn(|| child("resident"));
+        [child("stream"), resident.join().unwrap()]
+    })
+}
+
 /// The bound of a whole run, and a second in which lanes may leave. Here none says that it has left.
 const WITHIN_MS: std::ops::Range<u64> = 200..1500;
 /// A kernel that is resident is first asked to leave.
@@ -58,8 +67,7 @@ const DROP_WITHIN_MS: u64 = 2000;
 
 #[test]
 fn a_run_that_never_ends_is_a_typed_error_and_the_session_goes_on() {
-    for how in ["stream", "resident"] {
-        let done = start(&format!("run {how}"), "");
+    for (how, done) in both("run") {
         let runs = done.answer["value"]["runs"].as_array().unwrap();
         assert_eq!(runs.len(), 2);
         for (run, generation) in runs.iter().zip(2..) {
@@ -85,8 +93,7 @@ fn a_run_that_never_ends_is_a_typed_error_and_the_session_goes_on() {
 
 #[test]
 fn a_session_that_is_dropped_with_a_run_under_way_closes_all_in_time() {
-    for how in ["stream", "resident"] {
-        let done = start(&format!("leave {how}"), "");
+    for (how, done) in both("leave") {
         assert!(!done.failed(), "{how}: {}", done.answer);
         let took = done.answer["value"]["drop_ms"].as_u64().unwrap();
         assert!((WITHIN_MS.start..DROP_WITHIN_MS).contains(&took), "{how}: {}", done.answer);
