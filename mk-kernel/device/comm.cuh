@@ -35,6 +35,7 @@ struct Comm : Context {
     u32 filled = 0, taken = 0;  // slots filled and taken since the kernel began: slot and parity follow from them
 
     // Of this task:
+    u32 flags = 0;       // Task::flags
     bool asked = false;  // the handler has asked for a transfer
     u32 units = 0;       // how many it has
     u32 stored = 0;      // units whose stores are all issued: now, one chunk ago, two chunks ago
@@ -56,13 +57,15 @@ struct Comm : Context {
 
     // ------------------------------------------------------------------------------------------ waits and posts
 
-    DEV void open() {
+    DEV void open(u32 task_flags) {
+        flags = task_flags;
         units = 1;
         asked = false;
         stored = stored_1 = stored_2 = raised = 0;
+        if (flags == 0) return;
         if (thread() == 0) {
             ledger().raised_words = 0;
-            open_guards();
+            if (flags & TASK_GUARDS) open_guards();
         }
         agree();
     }
@@ -72,6 +75,7 @@ struct Comm : Context {
 
     // Whether unit `unit` may be read.
     DEV bool unit_ready(u32 unit) {
+        if (!(flags & TASK_GUARDS)) return true;
         bool ready = true;
         if (thread() == 0 && unit >= ledger().guard) ready = pass_guards<false>(unit);
         return together(ready);
@@ -87,14 +91,14 @@ struct Comm : Context {
 
     // Everything that was stored has landed, and is posted.
     DEV void flush() {
-        ptx::bulk_wait_landed<0>();
+        if (asked) ptx::bulk_wait_landed<0>();
         stored_1 = stored_2 = stored;
         raise(stored);
     }
 
     // Makes the Block posts of units below `landed`.
     DEV void raise(u32 landed) {
-        ptx::fence_proxy_async();
+        if (asked) ptx::fence_proxy_async();
         __syncwarp();
         if (thread() == 0) raise_words(landed);
         raised = landed;
@@ -103,14 +107,14 @@ struct Comm : Context {
 
     DEV void raise_words(u32 landed) {
         const Task& t = current();
-#pragma unroll
+#pragma unroll 1
         for (u32 i = 0; i < POSTS; i++) {
             const Post& p = t.posts[i];
             if (p.total == 0 || post_at(p) != POST_AT_BLOCK) continue;
             const u32 every = p.every > 0 ? p.every : 1, words = ptx::divide(units + every - 1, every);
             const u32 before = ledger().raised_words >> (16 * i) & 0xffff;
             u32 made = before;
-            while (made < words && (landed >= units || (made + 1) * every <= landed)) post(p, made++);
+            while (made < words && (landed >= units || (made + 1) * every <= landed)) post(p, asked, made++);
             ledger().raised_words += (made - before) << (16 * i);
         }
     }
@@ -118,10 +122,10 @@ struct Comm : Context {
     // The end of every task: waits for words of units without bytes, then the posts.
     DEV void close() {
         begin_unit(~0u);
-        if (thread() == 0) post_all(POST_AT_LOADED);
+        if (flags & TASK_LOADED_POSTS && thread() == 0) post_all(POST_AT_LOADED, asked);
         stored = units;
-        flush();
-        if (thread() == 0) post_all(POST_AT_DONE);
+        if (flags & (TASK_BLOCK_POSTS | TASK_DONE_POSTS)) flush();
+        if (flags & TASK_DONE_POSTS && thread() == 0) post_all(POST_AT_DONE, asked);
         agree();
     }
 

@@ -254,7 +254,7 @@ struct Context {
     DEV void wait_all(u32 at) {
         const Task& t = current();
         bool any = false;
-#pragma unroll
+#pragma unroll 1
         for (u32 i = 0; i < WAITS; i++) {
             const Wait& w = t.waits[i];
             if (w.total == 0 || wait_at(w) != at) continue;
@@ -264,7 +264,7 @@ struct Context {
         if (any) ptx::fence_proxy_async();
     }
 
-    // Before the first block.
+    // Before the first block of a task with TASK_GUARDS.
     DEV void open_guards() {
         wait_all(WAIT_AT_START);
         ledger().guard = ledger().guard_words = 0;
@@ -276,7 +276,7 @@ struct Context {
         const Task& t = current();
         u32 next = ~0u;
         bool any = false, all = true;
-#pragma unroll
+#pragma unroll 1
         for (u32 i = 0; i < WAITS; i++) {
             const Wait& w = t.waits[i];
             if (w.total == 0 || wait_at(w) != WAIT_AT_BLOCK) continue;
@@ -301,12 +301,12 @@ struct Context {
     }
 
     // Raises the `nth` word of a post. What it covers has been seen to land by this thread, or by one that it has
-    // synchronised with: the release at system scope is cumulative.
-    DEV void post(const Post& p, u32 nth = 0) {
+    // synchronised with: the release at system scope is cumulative. `moved`: some of it may be of TMA or bulk copies.
+    DEV void post(const Post& p, bool moved, u32 nth = 0) {
         if (dead) return;
         u64* const words = params.signals[p.rank];
         if (!words) return fail(FAULT_UNREACHABLE, p.word, 0, p.rank);
-        ptx::fence_proxy_async();
+        if (moved) ptx::fence_proxy_async();
         u64* const at = words + (p.word + nth);
         if (post_kind(p) == SIGNAL_ADD) {
             ptx::add_release(at, 1);
@@ -315,11 +315,11 @@ struct Context {
         }
     }
 
-    DEV void post_all(u32 at) {
+    DEV void post_all(u32 at, bool moved) {
         const Task& t = current();
-#pragma unroll
+#pragma unroll 1
         for (u32 i = 0; i < POSTS; i++) {
-            if (t.posts[i].total != 0 && post_at(t.posts[i]) == at) post(t.posts[i]);
+            if (t.posts[i].total != 0 && post_at(t.posts[i]) == at) post(t.posts[i], moved);
         }
     }
 

@@ -36,19 +36,22 @@
 
 namespace mk {
 
-// What fetch tells the other roles beside the record.
+// What fetch tells the other roles beside the record, so that they need not read it: in 64 bits, read once a task. Everything
+// around a handler depends on this alone, and so is there once, not once for each handler: a change of handler finds it in the
+// instruction cache.
 struct Brief {
-    static constexpr u32 LEAVE = 1u << 8;        // no task: the stream has ended
-    static constexpr u32 STORE_WAITS = 1u << 9;  // it has waits of this kind, posts of this kind
-    static constexpr u32 LOADED_POSTS = 1u << 10;
-    static constexpr u32 DONE_POSTS = 1u << 11;
+    // Bits of what the handler has, and of what the task waits for and posts (Task::flags; the host has looked).
+    static constexpr u32 LEAVE = 1u << 12;  // no task: the stream has ended
+    static constexpr u32 LOADS = 1u << 13, COMPUTES = 1u << 14, MATH_WRITES = 1u << 15;
+    static constexpr u32 FLAGS_AT = 16;
+    static constexpr u32 GUARDS = TASK_GUARDS << FLAGS_AT, STORE_WAITS = TASK_STORE_WAITS << FLAGS_AT;
+    static constexpr u32 LOADED_POSTS = TASK_LOADED_POSTS << FLAGS_AT, DONE_POSTS = TASK_DONE_POSTS << FLAGS_AT;
+    static constexpr u32 OP_AT = 20;
 
-    u32 bits;  // first page in the low 8 bits
+    u32 bits;  // first page, pages of a group, groups (more than the ring has: 15) in 4 bits each; then the above; opcode
     u32 task;
-
-    DEV u32 first_page() const { return bits & 255; }
-    DEV bool has(u32 what) const { return bits & what; }
 };
+static_assert(RING_PAGES < 15 && MAX_HANDLERS <= 1u << 12, "as many bits as they need");
 
 // ---------------------------------------------------------------------------------------------- pages and slots
 
@@ -58,6 +61,7 @@ struct Frame : Context {
 
     u32 slot = 0, slot_parity = 0;
     u32 page = 0;  // where this role is in the ring
+    u32 brief = 0;  // Brief::bits of the task
 
     // Parities, a bit for each page or slot: of what the role waits for next.
     u32 seen = 0;                           // `empty` (load), or the role's own `full` (math, store)
@@ -79,7 +83,20 @@ struct Frame : Context {
         wait_barrier(Arena::SLOT_FULL + slot * Arena::BARRIER, slot_parity);
     }
 
-    DEV Brief brief() const { return *(const Brief*)(shared_memory + Arena::BRIEFS + slot * 8); }
+    // Takes up the next record. False: the stream has ended, or a fault was seen.
+    DEV bool take() {
+        wait_slot();
+        const Brief b = *(const Brief*)(shared_memory + Arena::BRIEFS + slot * 8);
+        brief = b.bits;
+        task = b.task;
+        page = brief & 15;
+        return !dead && !has(Brief::LEAVE);
+    }
+
+    DEV bool has(u32 any) const { return brief & any; }
+    DEV u32 op() const { return brief >> Brief::OP_AT; }
+    DEV u32 group_pages() const { return brief >> 4 & 15; }
+    DEV u32 groups() const { return brief >> 8 & 15; }
 
     // A role that has seen a fault is silent: it tells nobody that anything is free, full or done. So no byte that was not
     // waited for goes on to a role that has not seen it yet.
@@ -109,7 +126,7 @@ struct Frame : Context {
 
     // Meets the waits that guard block `block`, if they have not been met before.
     DEV void reach(u32 block) {
-        if (block >= ledger().guard) pass_guards<true>(block);
+        if (has(Brief::GUARDS) && block >= ledger().guard) pass_guards<true>(block);
     }
 
     // Takes the next group, and announces `bytes` to the role that will read it (ROLE_MATH or ROLE_STORE).
@@ -187,7 +204,7 @@ struct Frame : Context {
 
     // Math: this warp has consumed all groups of the task.
     DEV void all_consumed() {
-        if (!brief().has(Brief::LOADED_POSTS)) return;
+        if (!has(Brief::LOADED_POSTS)) return;
         __syncwarp();
         if (threadIdx.x % WARP == 0) arrive(Arena::LOADED + slot * Arena::BARRIER);
     }
@@ -197,7 +214,7 @@ struct Frame : Context {
         if (output_begun) return;
         output_begun = true;
         all_consumed();
-        if (!brief().has(Brief::STORE_WAITS)) return;
+        if (!has(Brief::STORE_WAITS)) return;
         wait_barrier(Arena::MAY_STORE + slot * Arena::BARRIER, (may_store_seen >> slot) & 1);
         may_store_seen ^= 1u << slot;
         ptx::fence_proxy_async();
@@ -206,11 +223,21 @@ struct Frame : Context {
     // Math: everything that this warp wrote itself has landed.
     DEV void end_output() {
         output_begun = false;
-        if (brief().has(Brief::DONE_POSTS)) {
+        if (has(Brief::DONE_POSTS)) {
             if (threadIdx.x % WARP == 0) ptx::bulk_wait_landed<0>();
             __syncwarp();
             dead = __any_sync(~0u, dead);  // a thread that saw a fault has not written its part
             if (threadIdx.x % WARP == 0) arrive(Arena::STORED + slot * Arena::BARRIER);
+        }
+    }
+
+    // Math: the handler is done.
+    DEV void math_ends() {
+        if (has(Brief::MATH_WRITES)) {
+            begin_output();
+            end_output();
+        } else {
+            all_consumed();
         }
     }
 
@@ -270,49 +297,47 @@ struct Frame : Context {
 
     // Whether all groups of the task have come, where this role reads them. Those of a task that takes more than the ring
     // never have before it stores.
-    template <u32 PAGES>
-    DEV bool all_came(u64 groups) const {
-        if (groups > RING_PAGES / PAGES) return false;
+    DEV bool all_came() const {
+        const u32 pages = group_pages();
+        if (groups() * pages > RING_PAGES) return false;
         u32 at = page;
-        for (u32 i = 0; i < (u32)groups; i++) {
+        for (u32 i = 0; i < groups(); i++) {
             if (!barrier_complete(Arena::FULL_STORE + at * Arena::BARRIER, (seen >> at) & 1)) return false;
-            at = at + PAGES == RING_PAGES ? 0 : at + PAGES;
+            at = at + pages == RING_PAGES ? 0 : at + pages;
         }
         return true;
     }
 
     // The Loaded posts, if everything has been read by now. They must not be held back by a wait of this role: a peer may
     // need them to raise what this role waits for.
-    template <bool MATH_READS, u32 PAGES>
-    DEV void post_loaded_if_ready(u64 groups) {
+    DEV void post_loaded_if_ready() {
         if (!loaded_due) return;
-        if constexpr (MATH_READS) {
+        if (has(Brief::COMPUTES)) {
             if (!barrier_complete(Arena::LOADED + slot * Arena::BARRIER, (loaded_seen >> slot) & 1)) return;
             loaded_seen ^= 1u << slot;
         } else {
-            if (!all_came<PAGES>(groups)) return;
+            if (!all_came()) return;
         }
         loaded_due = false;
-        post_all(POST_AT_LOADED);
+        post_all(POST_AT_LOADED, has(Brief::LOADS));
     }
 
-    // Meets the Store waits of a task that takes `groups` groups.
-    template <bool MATH_READS, bool MATH_WRITES, u32 PAGES>
-    DEV void open_store(u64 groups) {
-        const Brief b = brief();
-        loaded_due = b.has(Brief::LOADED_POSTS);
-        if (!b.has(Brief::STORE_WAITS)) return;
+    // Meets the Store waits of a task.
+    DEV void open_store() {
+        loaded_due = has(Brief::LOADED_POSTS);
+        if (!has(Brief::STORE_WAITS)) return;
         const u64 since = ptx::clock();
         while (loaded_due && !dead && !store_waits_met() && ptx::clock() - since < signal_bound()) {
-            post_loaded_if_ready<MATH_READS, PAGES>(groups);
+            post_loaded_if_ready();
             if (aborted()) dead = true;
         }
         wait_all(WAIT_AT_STORE);
-        if constexpr (MATH_WRITES) arrive(Arena::MAY_STORE + slot * Arena::BARRIER);
+        if (has(Brief::MATH_WRITES)) arrive(Arena::MAY_STORE + slot * Arena::BARRIER);
     }
 
     DEV bool store_waits_met() const {
         const Task& t = current();
+#pragma unroll 1
         for (u32 i = 0; i < WAITS; i++) {
             const Wait& w = t.waits[i];
             if (w.total == 0 || wait_at(w) != WAIT_AT_STORE) continue;
@@ -324,24 +349,22 @@ struct Frame : Context {
     }
 
     // Makes the posts of the task.
-    template <bool MATH_READS, bool MATH_WRITES>
     DEV void close_store() {
-        const Brief b = brief();
         if (loaded_due) {
-            if constexpr (MATH_READS) {
+            if (has(Brief::COMPUTES)) {
                 wait_barrier(Arena::LOADED + slot * Arena::BARRIER, (loaded_seen >> slot) & 1);
                 loaded_seen ^= 1u << slot;
             }
-            post_all(POST_AT_LOADED);
+            post_all(POST_AT_LOADED, has(Brief::LOADS));
         }
-        if (!b.has(Brief::DONE_POSTS)) return;
-        if constexpr (MATH_WRITES) {
+        if (!has(Brief::DONE_POSTS)) return;
+        if (has(Brief::MATH_WRITES)) {
             wait_barrier(Arena::STORED + slot * Arena::BARRIER, (stored_seen >> slot) & 1);
             stored_seen ^= 1u << slot;
         } else {
             ptx::bulk_wait_landed<0>();
         }
-        post_all(POST_AT_DONE);
+        post_all(POST_AT_DONE, has(Brief::LOADS));
     }
 };
 

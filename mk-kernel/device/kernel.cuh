@@ -50,8 +50,14 @@ DEV void tell_all(const Context& c) {
 // ---------------------------------------------------------------------------------------------- fetch
 
 // Reads records ahead, simulates the ring, and publishes each record with its first page.
+
 template <class H>
-DEV bool describe(Frame& f, const Task& t, u32& first_page, u32& pages) {
+constexpr u32 traits = (has_load<H> ? Brief::LOADS : 0) | (has_math<H> ? Brief::COMPUTES : 0) |
+                       (math_writes<H> ? Brief::MATH_WRITES : 0) | H::pages << 4;
+
+// What the roles are told of a task of this handler; `page` moves on to behind it. False: it cannot be run.
+template <class H>
+DEV bool describe(Frame& f, const Task& t, u32& bits, u32& page) {
     static_assert(!has_math<H> || has_load<H>, "math begins when something has been loaded");
     const typename H::Args& a = args_of<H>(t);
     const u32 reason = H::check(f, a);
@@ -59,39 +65,29 @@ DEV bool describe(Frame& f, const Task& t, u32& first_page, u32& pages) {
         f.fail(reason, 0, 0, 0);
         return false;
     }
-    first_page = (first_page + H::pages - 1) / H::pages * H::pages % RING_PAGES;
-    if constexpr (has_load<H>) pages = (u32)(H::groups(f, a) % RING_PAGES) * H::pages % RING_PAGES;
+    const u32 first = (page + H::pages - 1) / H::pages * H::pages % RING_PAGES;
+    bits |= traits<H> | first;
+    page = first;
+    if constexpr (has_load<H>) {
+        const u64 groups = H::groups(f, a);
+        bits |= (groups < 15 ? (u32)groups : 15) << 8;
+        page = (first + (u32)(groups % RING_PAGES) * H::pages) % RING_PAGES;
+    }
     return true;
 }
 
-DEV u32 brief_bits(const Task& t) {
-    u32 bits = 0;
-    for (u32 i = 0; i < WAITS; i++) {
-        if (t.waits[i].total != 0 && wait_at(t.waits[i]) == WAIT_AT_STORE) bits |= Brief::STORE_WAITS;
-    }
-    for (u32 i = 0; i < POSTS; i++) {
-        if (t.posts[i].total == 0) continue;
-        if (post_at(t.posts[i]) == POST_AT_LOADED) bits |= Brief::LOADED_POSTS;
-        if (post_at(t.posts[i]) == POST_AT_DONE) bits |= Brief::DONE_POSTS;
-    }
-    return bits;
-}
-
-DEV bool prepare(Frame& f, Brief& brief, u32& page) {
-    const Task& t = f.current();
-    u32 pages = 0;
-    bool fine = false;
-    switch (t.op) {
+DEV bool prepare(Frame& f, u32 op_and_flags, Brief& brief, u32& page) {
+    const u32 op = op_and_flags & 0xffff;
+    brief.bits = op << Brief::OP_AT | op_and_flags >> 16 << Brief::FLAGS_AT;
+    brief.task = f.task;
+    switch (op) {
 #define MK_CASE(code, H) \
-    case code: fine = describe<H>(f, t, page, pages); break;
+    case code: return describe<H>(f, f.current(), brief.bits, page);
         MK_COMPUTE_HANDLERS(MK_CASE)
 #undef MK_CASE
-        default: f.fail(FAULT_OPCODE, t.op, 0, t.op);
     }
-    brief.bits = page | brief_bits(t);
-    brief.task = f.task;
-    page = (page + pages) % RING_PAGES;
-    return fine;
+    f.fail(FAULT_OPCODE, op, 0, op);
+    return false;
 }
 
 DEV void publish(Frame& f, const Brief& brief) {
@@ -113,7 +109,7 @@ DEV void fetch_run(Frame& f, Records<true>& records, u32& page) {
         Brief brief{Brief::LEAVE, 0};
         if (more) {
             records.write(f.record);
-            if (!prepare(f, brief, page)) return;
+            if (!prepare(f, records.op_and_flags(), brief, page)) return;
         }
         publish(f, brief);
         f.next_slot();
@@ -127,7 +123,7 @@ DEV void fetch_role(const Launch& launch) {
     f.slot_parity = 1;  // all slots are free at first
     while (lane.take()) {
         Records<true> records(f, STREAM_COMPUTE);
-        lane.begin();
+        if (!lane.begin()) break;
         fetch_run(f, records, page);
         if (threadIdx.x % WARP == 0) tell_all(f);
         lane.end();
@@ -139,48 +135,17 @@ DEV void fetch_role(const Launch& launch) {
 
 template <class H>
 DEV void load_task(Frame& f, const Task& t) {
-    if constexpr (has_load<H>) {
-        f.open_guards();
-        H::load(f, args_of<H>(t));
-        f.reach(~0u);
-    }
+    if constexpr (has_load<H>) H::load(f, args_of<H>(t));
 }
 
 template <class H>
 DEV void math_task(Frame& f, const Task& t) {
-    if constexpr (has_math<H>) {
-        H::math(f, args_of<H>(t));
-        if constexpr (math_writes<H>) {
-            f.begin_output();
-            f.end_output();
-        } else {
-            f.all_consumed();
-        }
-    }
+    if constexpr (has_math<H>) H::math(f, args_of<H>(t));
 }
 
 template <class H>
 DEV void store_task(Frame& f, const Task& t) {
-    if constexpr (!has_load<H>) {  // nobody else waits
-        f.open_guards();
-        f.reach(~0u);
-    }
-    u64 groups = 0;
-    if constexpr (has_load<H> && !has_math<H>) {  // this role reads them
-        if (f.brief().has(Brief::STORE_WAITS)) groups = H::groups(f, args_of<H>(t));
-    }
-    f.open_store<has_math<H>, math_writes<H>, H::pages>(groups);
     if constexpr (has_store<H>) H::store(f, args_of<H>(t));
-    f.close_store<has_math<H>, math_writes<H>>();
-}
-
-// Takes up the next record. False: the stream has ended, or a fault was seen.
-DEV bool take_record(Frame& f) {
-    f.wait_slot();
-    if (f.dead || f.brief().has(Brief::LEAVE)) return false;
-    f.task = f.brief().task;
-    f.page = f.brief().first_page();
-    return true;
 }
 
 DEV void end_task(Frame& f) {
@@ -189,18 +154,22 @@ DEV void end_task(Frame& f) {
 }
 
 #define MK_ROLE(role_task) \
-    switch (f.current().op) { MK_COMPUTE_HANDLERS(role_task) }
+    switch (f.op()) { MK_COMPUTE_HANDLERS(role_task) }
 
 DEV void load_role() {
     Frame f(ROLE_LOAD);
     while (f.begin_run()) {
         f.trace_opens();
-        while (take_record(f)) {
+        while (f.take()) {
             f.trace_begins();
+            if (f.has(Brief::LOADS)) {
+                if (f.has(Brief::GUARDS)) f.open_guards();
 #define MK_CASE(code, H) \
     case code: load_task<H>(f, f.current()); break;
-            MK_ROLE(MK_CASE)
+                MK_ROLE(MK_CASE)
 #undef MK_CASE
+                f.reach(~0u);
+            }
             f.trace_ends();
             end_task(f);
         }
@@ -216,12 +185,18 @@ DEV void store_role() {
     Frame f(ROLE_STORE);
     while (f.begin_run()) {
         f.trace_opens();
-        while (take_record(f)) {
+        while (f.take()) {
             f.trace_begins();
+            if (!f.has(Brief::LOADS) && f.has(Brief::GUARDS)) {  // nobody else waits
+                f.open_guards();
+                f.reach(~0u);
+            }
+            f.open_store();
 #define MK_CASE(code, H) \
     case code: store_task<H>(f, f.current()); break;
             MK_ROLE(MK_CASE)
 #undef MK_CASE
+            f.close_store();
             f.trace_ends();
             end_task(f);
         }
@@ -240,14 +215,17 @@ DEV void math_role() {
     while (f.begin_run()) {
         if (first) f.trace_opens();
         for (;;) {
-            const bool go = take_record(f);
+            const bool go = f.take();
             // Wgmma needs all four warps, so they leave after the same task. All of them come here once a task, for every
             // wait on the way ends.
             if (first_group ? ptx::barrier_any<1, WARPGROUP>(!go) : ptx::barrier_any<2, WARPGROUP>(!go)) break;
             if (first) f.trace_begins();
 #define MK_CASE(code, H) \
     case code: math_task<H>(f, f.current()); break;
-            MK_ROLE(MK_CASE)
+            if (f.has(Brief::COMPUTES)) {
+                MK_ROLE(MK_CASE)
+                f.math_ends();
+            }
 #undef MK_CASE
             if (first) f.trace_ends();
             __syncwarp();
@@ -258,9 +236,9 @@ DEV void math_role() {
         f.next_slot();
         if (first) f.trace_closes();
         if (leader) ptx::bulk_wait_landed<0>();
-        if (leader) tell_all(f);
         __syncwarp();
         f.dead = __any_sync(~0u, f.dead);
+        if (leader) tell_all(f);
         if (leader) f.end_run();
     }
 }
@@ -283,14 +261,15 @@ DEV void comm_run(Comm& c, bool first) {
     while (!c.dead && records.next()) {
         records.write(c.record);
         if (first) c.trace_begins();
-        c.open();
+        const u32 op_and_flags = records.op_and_flags(), op = op_and_flags & 0xffff;
+        c.open(op_and_flags >> 16);
         const Task& t = c.current();
-        switch (t.op) {
+        switch (op) {
 #define MK_CASE(code, H) \
     case code: comm_task<H>(c, t); break;
             MK_COMM_HANDLERS(MK_CASE)
 #undef MK_CASE
-            default: c.fail_together(FAULT_OPCODE, t.op, t.op);
+            default: c.fail_together(FAULT_OPCODE, op, op);
         }
         if (c.asked) Transfer(c).run();
         c.close();

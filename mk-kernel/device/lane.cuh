@@ -23,12 +23,15 @@ struct FromMemory {
 
 struct Lane {
     static constexpr u32 ALL = ~0u;
-    static constexpr u32 FAILED = 1u << 16;  // in Params::left: a lane that ended in a fault
+    static constexpr u32 FAILED = 1u << 16;           // in Params::left: a lane that ended in a fault
+    static constexpr u64 GONE = 1, GONE_IN_FAULT = 2;  // Bell::gone
 
     const Launch& kernel;  // the parameter
     Context& c;            // of the fetch role
-    u64 epoch = 1;         // by thread: of clock `thread`
     u32 ends_parity = 0;
+    // By thread, and perhaps still under way: the epoch of clock `thread`; the abort word; what Admission::running was.
+    u64 epoch = 1, was_running = 0;
+    u32 abort = 0;
 
     DEV Lane(const Launch& kernel, Context& c) : kernel(kernel), c(c) {
         if (thread() == 0) run() = Run{};
@@ -38,22 +41,25 @@ struct Lane {
     DEV u32 thread() const { return threadIdx.x % WARP; }
     DEV Run& run() const { return c.run(); }
 
-    // Takes up the next run, up to its epochs. False: there is none.
+    // Takes up the next run, so far that its records can be read. False: there is none.
     DEV bool take() {
         if (!kernel.resident) return take_launch();
         while (!c.dead) {
             const Launch* const launch = told();
             if (!launch) return false;
             if (enter<FromMemory>(*launch)) {
-                read_clocks();
+                look();
                 return true;
             }
         }
         return false;
     }
 
-    // Tells all roles that the run begins.
-    DEV void begin() {
+    // Tells all roles that the run begins. False: this launch is refused, for another one has not ended.
+    DEV bool begin() {
+        const bool admitted = kernel.resident || is_admitted();
+        if (!admitted) return false;
+        c.dead = __any_sync(ALL, abort != 0);  // a peer has seen a fault since the last run
         if (thread() < CLOCKS) *(u64*)(shared_memory + Arena::EPOCHS + thread() * 8) = epoch;
         // The program's own epoch, modulo each depth, by halves: a 64-bit division is a function call.
         const u64 own = __shfl_sync(ALL, epoch, 0);
@@ -67,18 +73,17 @@ struct Lane {
             l.reason = l.started = 0;
         }
         start(0);
+        return true;
     }
 
     // Waits until all roles have ended the run, and tells whom it concerns.
     DEV void end() {
         await_roles();
         ends_parity ^= 1;
-        const bool failed = c.dead || run().failed != 0;
-        if (thread() == 0) {
-            const u32 me = failed ? FAILED + 1 : 1, before = ptx::fetch_add_acq_rel(c.params.left, me);
-            if (before % FAILED == c.params.lanes - 1) rank_ends(failed || before >= FAILED);
-        }
-        c.dead = failed;
+        c.dead = __any_sync(ALL, c.dead || run().failed != 0);
+        if (thread() != 0) return;
+        const u32 me = c.dead ? FAILED + 1 : 1, before = ptx::fetch_add_acq_rel(c.params.left, me);
+        if (before % FAILED == c.params.lanes - 1) rank_ends(c.dead || before >= FAILED);
     }
 
     // The lane ends.
@@ -94,11 +99,13 @@ struct Lane {
         for (u32 turn = 1; !ptx::mbarrier_try_wait(c.shared + Arena::RUN_ENDS, ends_parity); turn++) {
             if (turn % 16 != 0 || !c.aborted()) continue;
             if (since == 0) since = ptx::clock();
-            if (ptx::clock() - since > c.params.bounds.run_clocks + COPIES_PATIENCE) return;
+            c.dead = ptx::clock() - since > c.params.bounds.run_clocks + COPIES_PATIENCE;
+            if (c.dead) return;
         }
     }
 
     DEV void start(u32 stop) {
+        __syncwarp();
         if (thread() == 0) run().stop = stop, run().failed = 0;
         ptx::fence_proxy_async();  // for the tensor maps
         __syncwarp();
@@ -122,13 +129,13 @@ struct Lane {
         return true;
     }
 
-    // What takes a round trip to memory: epochs; whether a peer has seen a fault since the last run; and the tensor maps, which
-    // are acquired here once a run. (Each user at its first use cost 3 us a launch.)
-    DEV void read_clocks() {
+    // What takes a round trip to memory, none of it waited for: records are read meanwhile. Tensor maps are acquired here,
+    // once a run. (Each user at its first use cost 3 us a launch.)
+    DEV void look() {
         const Params& p = c.params;
         const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;
         epoch = clock ? ptx::load_relaxed(clock) : 1;
-        c.dead = __any_sync(ALL, thread() == 0 && c.aborted());
+        abort = thread() == 0 ? ptx::load_relaxed(&p.fault->abort) : 0;
         for (u32 i = thread(); p.maps && i < p.region_count * MAP_KINDS; i += WARP) ptx::fence_tensor_map(p.maps + i);
     }
 
@@ -138,41 +145,52 @@ struct Lane {
         const u64 before = run().number;
         __syncwarp();
         if (before != 0 || !enter<FromParameter>(kernel)) return false;
-        if (thread() == 0) run().number = 1;
-        // Replays of one graph have one number, but do not run at the same time.
-        const u64 me = ptx::grid_number() % ID_MASK + 1;
-        u64* const running = &c.params.admission->running;
-        const u64 was = thread() == 0 ? ptx::compare_and_swap(running, 0, me << RUNS_AT) : 0;
-        read_clocks();
-        const bool admitted = __shfl_sync(ALL, thread() == 0 && is_admitted(running, me, was), 0);
-        if (!admitted && blockIdx.x == c.params.first_block && thread() == 0) {
-            u64* const refused = &c.params.outcome->refused;
-            ptx::store_release(refused, ptx::load_relaxed(refused) + 1);
+        if (thread() == 0) {
+            run().number = 1;
+            was_running = ptx::compare_and_swap(&c.params.admission->running, 0, word(number(), 0, 0));
         }
-        return admitted;
+        look();
+        return true;
     }
 
     // Admission::running: who runs; who is being refused; how many blocks of it have still to come. 0: nobody.
     static constexpr u32 ID_BITS = 24, LEFT_BITS = 16, REFUSED_AT = LEFT_BITS, RUNS_AT = REFUSED_AT + ID_BITS;
     static constexpr u64 ID_MASK = (1u << ID_BITS) - 1, LEFT_MASK = (1u << LEFT_BITS) - 1;
+    // SM clocks, ten microseconds: so long after it has told the host that its run has ended, a launch has left the word.
+    static constexpr u64 ADMISSION_PATIENCE = 20'000;
+
+    static DEV u64 word(u64 runs, u64 refused, u64 left) {
+        return runs << RUNS_AT | (left > 0 ? refused << REFUSED_AT | left : 0);
+    }
+
+    // Replays of one graph have one number, but do not run at the same time.
+    DEV u64 number() const { return ptx::grid_number() % ID_MASK + 1; }
+
+    DEV bool is_admitted() const {
+        const bool yes = __shfl_sync(ALL, thread() == 0 && decide(), 0);
+        if (!yes && blockIdx.x == c.params.first_block && thread() == 0) tell_refused();
+        return yes;
+    }
 
     // One launch at a time, decided once for all of its blocks: the first of them to come takes the word, or leaves its
-    // launch's number there as refused, until all of its blocks have seen it. `was`: what the try to take it found.
-    DEV bool is_admitted(u64* running, u64 me, u64 was) const {
-        const u64 since = ptx::clock();
-        u64 expected = 0, wanted = word(me, 0, 0);
+    // launch's number there as refused, until all of its blocks have seen it.
+    DEV bool decide() const {
+        u64* const running = &c.params.admission->running;
+        const u64 me = number(), since = ptx::clock();
+        u64 was = was_running, expected = 0, wanted = word(me, 0, 0);
         while (was != expected) {
             const u64 runs = was >> RUNS_AT, refused = was >> REFUSED_AT & ID_MASK, left = was & LEFT_MASK;
+            const u64 waited = ptx::clock() - since;
             if (runs == me) return true;
             expected = was;
             if (refused == me) {
                 wanted = word(runs, me, left - 1);
             } else if (runs == 0) {
                 wanted = word(me, refused, left);
-            } else if (refused == 0) {
+            } else if (refused == 0 && waited > ADMISSION_PATIENCE) {
                 wanted = word(runs, me, kernel.blocks - 1);
-            } else {  // yet another one is being refused: its blocks have to come first
-                if (ptx::clock() - since > c.params.bounds.start_clocks) return false;
+            } else {  // who runs is about to leave, or the blocks of yet another launch that is refused have to come first
+                if (waited > c.params.bounds.start_clocks) return false;
                 was = ptx::load_relaxed(running);
                 expected = ~was;
                 continue;
@@ -182,32 +200,39 @@ struct Lane {
         return wanted >> RUNS_AT == me;
     }
 
-    static DEV u64 word(u64 runs, u64 refused, u64 left) {
-        return runs << RUNS_AT | (left > 0 ? refused << REFUSED_AT | left : 0);
+    // Several may be refused at once: whoever counts last tells the host last.
+    DEV void tell_refused() const {
+        u32* const count = &c.params.left[1];
+        u32 told = ptx::fetch_add_acq_rel(count, 1) + 1, now = told;
+        do {
+            told = now;
+            ptx::store_release(&c.params.outcome->refused, told);
+            now = ptx::load_relaxed(count);
+        } while (now != told);
     }
 
     // The rank's last lane has ended. Epochs advance here: nothing is reset between runs, and no host is needed. After a fault
     // they stand: the session is rebuilt.
+    //
+    // The host is told before the next run can begin, which would tell it something newer.
     DEV void rank_ends(bool failed) {
         const Params& p = c.params;
         if (failed) return ptx::store_release(&p.outcome->faulted, 1);
         ptx::store_relaxed(p.left, 0);
+#pragma unroll 1
         for (u32 i = 0; i < CLOCKS; i++) {
             if (p.clocks[i]) ptx::store_relaxed(p.clocks[i], c.epoch(i) + 1);
         }
+        ptx::store_release(&p.outcome->ended, c.epoch());
         Admission* const a = p.admission;
-        if (p.launch_ranks == 1 || ptx::fetch_add_acq_rel(&a->ended, 1) == p.launch_ranks - 1) {
+        if (p.launch_ranks > 1) {
+            if (ptx::fetch_add_acq_rel(&a->ended, 1) != p.launch_ranks - 1) return;
             ptx::store_relaxed(&a->ended, 0);
-            launch_ends();
         }
-        ptx::store_release(&p.outcome->ended, c.epoch());  // last: the host may go on with the next run
-    }
-
-    DEV void launch_ends() {
         Resident* const r = kernel.resident;
-        if (!r) return ptx::and_release(&c.params.admission->running, (1ull << RUNS_AT) - 1);
+        if (!r) return ptx::and_release(&a->running, (1ull << RUNS_AT) - 1);
+        ptx::store_relaxed(&r->bell->ended, run().number);
         ptx::store_release(&r->ended, run().number);
-        ptx::store_release(&r->bell->ended, run().number);
     }
 
     // ------------------------------------------------------------------------------------------ resident
@@ -216,12 +241,9 @@ struct Lane {
     DEV const Launch* told() {
         u64 launch = 0;
         if (thread() == 0) {
-            const u64 since = ptx::clock();
+            if (blockIdx.x == 0) lead();
             uint4 now = ptx::load_packet(&kernel.resident->told);
-            while ((now.z | (u64)now.w << 32) == run().number) {
-                if (blockIdx.x == 0) lead(since);
-                now = ptx::load_packet(&kernel.resident->told);
-            }
+            while ((now.z | (u64)now.w << 32) == run().number) now = ptx::load_packet(&kernel.resident->told);
             ptx::fence_gpu();
             run().number = now.z | (u64)now.w << 32;
             launch = now.x | (u64)now.y << 32;
@@ -229,20 +251,21 @@ struct Lane {
         return (const Launch*)__shfl_sync(ALL, launch, 0);
     }
 
-    // The first lane, while it waits: once all ranks have ended the last command, it tells the next.
-    DEV void lead(u64 since) {
+    // The first lane: once all ranks have ended the last command, it waits for the next, and tells it.
+    DEV void lead() {
         const Resident& r = *kernel.resident;
-        const u64 told = run().told;
-        if (told != 0 && ptx::load_acquire(&r.ended) != told) {
-            if (c.aborted()) tell(0);
-            return;
+        const u64 last = run().told;
+        while (last != 0 && ptx::load_acquire(&r.ended) != last) {
+            if (!c.aborted()) continue;
+            c.dead = true;
+            return tell(0);
         }
-        const Command& next = r.commands[(told + 1) % COMMANDS];
-        if (ptx::load_acquire(&next.number) == told + 1) {
-            tell(ptx::load_relaxed((const u64*)&next.launch));
-        } else if (ptx::clock() - since > r.idle_clocks) {
-            tell(0);
+        const Command& next = r.commands[(last + 1) % COMMANDS];
+        const u64 since = ptx::clock();
+        while (ptx::load_acquire(&next.number) != last + 1) {
+            if (ptx::clock() - since > r.idle_clocks) return tell(0);
         }
+        tell(ptx::load_relaxed((const u64*)&next.launch));
     }
 
     DEV void tell(u64 launch) {
@@ -254,7 +277,7 @@ struct Lane {
     // The first lane leaves, so all do.
     DEV void leave() {
         tell(0);
-        ptx::store_release(&kernel.resident->bell->gone, 1);
+        ptx::store_release(&kernel.resident->bell->gone, c.dead ? GONE_IN_FAULT : GONE);
     }
 };
 

@@ -160,6 +160,11 @@ DEV void bulk_store(void* to, u32 from, u32 bytes) {
                  : "memory");
 }
 
+// Contiguous bytes, from memory to the L2. Address and size are multiples of 16.
+DEV void prefetch_l2(const void* from, u32 bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 // All but the thread's newest N groups have landed: their bytes are visible at the destination.

@@ -4,7 +4,7 @@
 //! All addresses are the device's.
 
 use crate::layout::{ConstPtr, MutPtr, device_codes, device_struct, layout};
-use mk_core::{Limits, OpId, Post, Task, Wait};
+use mk_core::{Limits, OpId, Post, PostAt, Task, Wait, WaitAt};
 
 layout! {
     /// Waits for words of the task's own rank: in epoch e each must stand at (e - 1 - lag) * total + upto or more.
@@ -51,7 +51,7 @@ layout! {
     Task {
         /// Its opcode: OP_*.
         op: OpId,
-        /// Reserved, 0.
+        /// What it waits for and posts: TASK_*, filled in when it is loaded.
         flags: u16,
         /// Index into the program's labels.
         label: u32,
@@ -214,7 +214,7 @@ device_struct! {
         pub fault: MutPtr<Fault>,
         /// By rank: its fault record, own or mapped; null if it is out of reach.
         pub faults: ConstPtr<MutPtr<Fault>>,
-        /// Lanes of the rank that have ended the run; the last one puts it back to 0.
+        /// Lanes of the rank that have ended the run; the last one puts it back to 0. Behind it: launches that were refused.
         pub left: MutPtr<u32>,
         /// What the host is told.
         pub outcome: MutPtr<Outcome>,
@@ -278,7 +278,7 @@ device_struct! {
     pub struct Bell {
         /// Number of the last command that all ranks have ended.
         pub ended: u64,
-        /// 1: the kernel leaves, by itself or because it was told to.
+        /// 1: the kernel leaves, by itself or because it was told to; 2: because of a fault.
         pub gone: u64,
     }
 }
@@ -299,6 +299,46 @@ device_struct! {
         /// SM clocks without a command after which the kernel leaves by itself.
         pub idle_clocks: u64,
     }
+}
+
+/// Bits of `Task::flags`: so that no role has to look at waits and posts that are none.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskFlags;
+
+impl TaskFlags {
+    /// It waits before its load or before a block of it.
+    pub const GUARDS: u16 = 1;
+    /// It waits before it stores.
+    pub const STORE_WAITS: u16 = 2;
+    /// It posts when it has loaded.
+    pub const LOADED_POSTS: u16 = 4;
+    /// It posts when it is done.
+    pub const DONE_POSTS: u16 = 8;
+    /// It posts block by block.
+    pub const BLOCK_POSTS: u16 = 16;
+
+    /// Those of a task.
+    pub fn of(task: &Task) -> u16 {
+        let waits = task.waits.iter().filter(|w| w.total > 0).map(|w| match w.at() {
+            WaitAt::Start | WaitAt::Block => TaskFlags::GUARDS,
+            WaitAt::Store => TaskFlags::STORE_WAITS,
+        });
+        let posts = task.posts.iter().filter(|p| p.total > 0).map(|p| match p.at() {
+            PostAt::Loaded => TaskFlags::LOADED_POSTS,
+            PostAt::Block => TaskFlags::BLOCK_POSTS,
+            PostAt::Done => TaskFlags::DONE_POSTS,
+        });
+        waits.chain(posts).fold(0, |bits, bit| bits | bit)
+    }
+
+    /// Name and value of each, for C.
+    pub(crate) const ALL: [(&'static str, u16, &'static str); 5] = [
+        ("TASK_GUARDS", TaskFlags::GUARDS, "it waits before its load, or before a block of it"),
+        ("TASK_STORE_WAITS", TaskFlags::STORE_WAITS, "it waits before it stores"),
+        ("TASK_LOADED_POSTS", TaskFlags::LOADED_POSTS, "it posts when it has loaded"),
+        ("TASK_DONE_POSTS", TaskFlags::DONE_POSTS, "it posts when it is done"),
+        ("TASK_BLOCK_POSTS", TaskFlags::BLOCK_POSTS, "it posts block by block"),
+    ];
 }
 
 /// Epochs that a program counts by: its own, and those of shared signals.

@@ -37,10 +37,12 @@ pub use trace::RoleEvent;
 use crate::abi::{Bounds, LAUNCH_RANKS};
 use crate::driver::{self, Device, Stream};
 use crate::{Error, Source};
+use bound::Later;
 use loaded::Loaded;
 use mk_core::{Bindings, Error as Refused, Rank, Registry, RunError, Session, Verified};
 use place::Place;
 use std::path::PathBuf;
+use std::sync::PoisonError;
 use trace::FailedRun;
 
 /// How long things may take, in microseconds, and how many SMs other kernels keep.
@@ -100,6 +102,7 @@ pub struct Gpu {
     trace: bool,
     /// What the last run that failed did.
     failed: Option<FailedRun>,
+    later: Later,
     // Dropped in this order.
     loaded: Vec<Loaded>,
     places: Vec<Place>,
@@ -151,7 +154,7 @@ impl Gpu {
     pub unsafe fn bind(&mut self, program: &Verified, tensors: &DeviceTensors) -> Result<Bound, RunError> {
         let at = self.find(program)?;
         self.park()?;
-        Bound::new(&self.loaded[at], &self.places, self.generation, tensors)
+        Bound::new(&self.loaded[at], &self.places, self.generation, &self.later, tensors)
     }
 
     /// Where a region of the symmetric heap lies on a rank of this process, in the next epoch: for the caller to fill, or to
@@ -216,7 +219,9 @@ impl Gpu {
     /// # Errors
     /// It did not leave within its bound; what the driver says.
     pub fn park(&mut self) -> Result<(), RunError> {
-        self.places.iter_mut().try_for_each(|p| p.park(&self.limits))
+        self.places.iter_mut().try_for_each(|p| p.park(&self.limits))?;
+        self.later.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(())
     }
 
     /// After a fault nothing of the old memory is used again: what was under way may still land there.
@@ -225,7 +230,8 @@ impl Gpu {
             self.failed = self.failed_run(&result);
             self.loaded.clear();
             self.generation += 1;
-            self.places.iter_mut().try_for_each(Place::renew).map_err(refused)?;
+            // If this fails, so does whatever comes next; the fault came first.
+            let _ = self.places.iter_mut().try_for_each(Place::renew);
         }
         result
     }
@@ -320,7 +326,8 @@ impl Session for Gpu {
     fn run(&mut self, verified: &Verified, bindings: &Bindings) -> Result<Bindings, RunError> {
         let at = self.find(verified)?;
         bindings.check_on(verified.program(), self.ranks())?;
-        let result = self.loaded[at].run(&mut self.places, &self.limits, self.generation, bindings);
+        let result =
+            self.loaded[at].run(&mut self.places, &self.limits, (self.generation, &self.later), bindings);
         self.after(result)
     }
 }
@@ -329,7 +336,7 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         // What kernels use is freed next.
         let _ = self.park();
-        self.loaded.iter().for_each(|l| l.close(&self.places, &self.limits));
+        self.loaded.iter().for_each(|l| l.close(&mut self.places, &self.limits));
     }
 }
 

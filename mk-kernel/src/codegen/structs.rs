@@ -83,7 +83,7 @@ fn constants(t: &mut String) {
         ("POSTS", Limits::POSTS as u64, "posts of a task"),
         ("ARG_BYTES", Limits::ARG_BYTES as u64, "bytes of a task's arguments"),
         ("MAX_DEPTH", u64::from(Limits::DEPTH), "rotating copies of a region"),
-        ("MAX_LAG", u64::from(Limits::LAG), "epochs that a credit may lie back"),
+        ("MAX_HANDLERS", Limits::HANDLERS, "handlers of a kernel"),
         ("CLOCKS", abi::CLOCKS as u64, "epochs that a program counts by"),
         ("LAUNCH_RANKS", abi::LAUNCH_RANKS as u64, "ranks of one launch"),
         ("COMMANDS", abi::COMMANDS as u64, "commands that wait for a resident kernel"),
@@ -111,6 +111,9 @@ fn constants(t: &mut String) {
     constant(t, "SIGNAL_ADD", SignalKind::Add as u64, "each post adds 1");
     constant(t, "SIGNAL_SET", SignalKind::Set as u64, "one writer, absolute value");
     constant(t, "SIGNAL_PACKET", SignalKind::Packet as u64, "the flag travels inside the data");
+    for (name, value, what) in abi::TaskFlags::ALL {
+        constant(t, name, value.into(), what);
+    }
     t.push_str("\n// ---- codes elsewhere ----\n");
     for d in DType::ALL {
         let name = match d {

@@ -9,6 +9,7 @@ use crate::driver::{self, DeviceMemory, Matrix, Memory as _, Plain, bytes_of, en
 use crate::layout::ConstPtr;
 use mk_core::{Error as Refused, Program, Rank, Region, RegionKind, RunError, Verified};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Rows of the boxes that tensor maps are made for: MAP_ROWS64, MAP_ROWS128, MAP_STORE.
 const BOX_ROWS: [u32; 3] = [64, 128, 16];
@@ -71,7 +72,19 @@ pub struct Bound {
     /// By GPU of this process.
     pub(super) launches: Vec<Prepared>,
     /// What the launches name.
-    _tables: Vec<DeviceMemory>,
+    tables: Vec<DeviceMemory>,
+    later: Later,
+}
+
+/// Memory that is given back when no kernel is resident: to free it beside one would wait for it.
+pub(super) type Later = Arc<Mutex<Vec<DeviceMemory>>>;
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let copies = self.launches.iter_mut().filter_map(|p| p.copy.take());
+        let mut later = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        later.extend(self.tables.drain(..).chain(copies));
+    }
 }
 
 /// A launch with all addresses.
@@ -86,6 +99,7 @@ impl Bound {
         loaded: &Loaded,
         places: &[Place],
         generation: u64,
+        later: &Later,
         tensors: &DeviceTensors,
     ) -> Result<Bound, RunError> {
         let mut tables = Vec::new();
@@ -102,7 +116,8 @@ impl Bound {
             }
             launches.push(Prepared::new(place, launch).map_err(refused)?);
         }
-        Ok(Bound { program: loaded.verified().clone(), generation, launches, _tables: tables })
+        let (program, later) = (loaded.verified().clone(), Arc::clone(later));
+        Ok(Bound { program, generation, launches, tables, later })
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a session is opened.
 
+use super::bound::Later;
 use super::place::Place;
 use super::{Gpu, Limits, too_many};
 use crate::abi::{Geometry, LAUNCH_RANKS};
@@ -102,6 +103,7 @@ impl<'a> GpuBuilder<'a> {
             limits,
             folder,
             generation: 1,
+            later: Later::default(),
             trace: self.trace,
             failed: None,
             loaded: Vec::new(),

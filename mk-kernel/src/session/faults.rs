@@ -60,7 +60,8 @@ fn record_of(loaded: &Loaded, rank: Rank) -> driver::ForeignMemory {
 fn await_leaving(loaded: &Loaded, places: &[Place], limits: &Limits) -> Result<(), RunError> {
     let (begin, bound) = (Instant::now(), Duration::from_micros(limits.run_us) + LEAVES);
     for place in places {
-        while !(place.is_idle()? && loaded.is_out()) {
+        // A lane of a resident kernel that has failed may not have begun the run: it leaves, and tells nobody.
+        while !(place.is_idle()? && (place.resident.is_some() || loaded.is_out())) {
             if begin.elapsed() > bound {
                 return Err(stays(place, bound));
             }

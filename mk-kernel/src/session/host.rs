@@ -1,6 +1,6 @@
 //! Tensors of the host: copied to the GPU before a run, and back after it.
 
-use super::bound::{Bound, DeviceTensor, DeviceTensors};
+use super::bound::{Bound, DeviceTensor, DeviceTensors, Later};
 use super::loaded::Loaded;
 use super::memory::{piece, poison};
 use super::place::Place;
@@ -18,7 +18,12 @@ pub(super) struct HostTensors {
 }
 
 impl HostTensors {
-    pub(super) fn new(loaded: &Loaded, places: &[Place], generation: u64) -> Result<HostTensors, RunError> {
+    pub(super) fn new(
+        loaded: &Loaded,
+        places: &[Place],
+        generation: u64,
+        later: &Later,
+    ) -> Result<HostTensors, RunError> {
         let (mut tensors, mut memory) = (DeviceTensors::new(), Vec::new());
         for own in &loaded.own {
             let place = &places[own.place];
@@ -28,7 +33,7 @@ impl HostTensors {
                 memory.push(kept);
             }
         }
-        let bound = Bound::new(loaded, places, generation, &tensors)?;
+        let bound = Bound::new(loaded, places, generation, later, &tensors)?;
         Ok(HostTensors { bound, tensors, _memory: memory })
     }
 

@@ -1,6 +1,6 @@
 //! A program on the GPUs of this process: its memory, its tables, its runs.
 
-use super::bound::{Bound, Prepared, all_ranks, table};
+use super::bound::{Bound, Later, Prepared, all_ranks, table};
 use super::host::HostTensors;
 use super::memory::{Layout, Symmetric, piece, poison, region_bytes};
 use super::place::Place;
@@ -331,7 +331,9 @@ impl Loaded {
                 std::hint::spin_loop();
                 continue;
             }
-            places.iter_mut().try_for_each(|p| p.attend(limits))?;
+            if !attend(places, limits)? {
+                return Err(faults::fault(self, places, limits));
+            }
             if begin.elapsed() > Duration::from_micros(limits.whole_us) {
                 return Err(faults::give_up(self, places, limits));
             }
@@ -340,9 +342,10 @@ impl Loaded {
     }
 
     /// Before the memory is given back: waits for runs that nobody has waited for.
-    pub(super) fn close(&self, places: &[Place], limits: &Limits) {
+    pub(super) fn close(&self, places: &mut [Place], limits: &Limits) {
         let begin = Instant::now();
-        while !self.is_out() && begin.elapsed() < Duration::from_micros(limits.whole_us) {
+        let patient = |begin: Instant| begin.elapsed() < Duration::from_micros(limits.whole_us);
+        while !self.is_out() && patient(begin) && attend(places, limits).is_ok_and(|well| well) {
             std::thread::sleep(POLL);
         }
         if !self.is_out() {
@@ -355,7 +358,9 @@ impl Loaded {
         match self.state() {
             State::Faulted => Err(faults::fault(self, places, limits)),
             State::Refused => Err(self.take_refusals()),
-            State::Running | State::Ended => Ok(self.ended()),
+            State::Ended => Ok(self.ended()),
+            State::Running if attend(places, limits)? => Ok(self.ended()),
+            State::Running => Err(faults::fault(self, places, limits)),
         }
     }
 
@@ -372,7 +377,7 @@ impl Loaded {
         &mut self,
         places: &mut [Place],
         limits: &Limits,
-        generation: u64,
+        (generation, later): (u64, &Later),
         bindings: &Bindings,
     ) -> Result<Bindings, RunError> {
         let host = match self.host.take() {
@@ -380,7 +385,7 @@ impl Loaded {
             None => {
                 // To allocate may wait for a resident kernel.
                 places.iter_mut().try_for_each(|p| p.park(limits))?;
-                HostTensors::new(self, places, generation)?
+                HostTensors::new(self, places, generation, later)?
             }
         };
         let result = host.run(self, places, limits, bindings);
@@ -409,6 +414,15 @@ fn start_on(
     // was proved to stay inside of it.
     unsafe { place.launch(stream, blocks, &prepared.launch) }.map_err(refused)?;
     stream.is_capturing().map_err(refused)
+}
+
+/// Looks after the GPUs while runs are under way. False: a resident kernel has failed.
+fn attend(places: &mut [Place], limits: &Limits) -> Result<bool, RunError> {
+    let mut well = true;
+    for place in places {
+        well &= place.attend(limits)?;
+    }
+    Ok(well)
 }
 
 /// How long a run is waited for without giving the core away: most end sooner.

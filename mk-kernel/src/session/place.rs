@@ -4,9 +4,7 @@ use super::resident::Resident;
 use super::{Limits, refused};
 use crate::Error;
 use crate::abi::{self, ENTRY, Geometry};
-use crate::driver::{
-    self, Context, Device, DeviceMemory, Kernel, Launch, Memory as _, Module, Residency, Stream,
-};
+use crate::driver::{self, Context, Device, DeviceMemory, Kernel, Launch, Module, Residency, Stream};
 use mk_core::{Program, Rank, RunError};
 
 /// See the module. Fields are dropped in this order.
@@ -15,8 +13,8 @@ pub(super) struct Place {
     pub(super) resident: Option<Resident>,
     pub(super) kernel: Kernel,
     shared_bytes: u32,
-    /// Which launch runs here.
-    admission: DeviceMemory,
+    /// Which launch runs here: the last word. Those of older generations may still be looked at.
+    admission: Vec<DeviceMemory>,
     /// For runs of host tensors, and for tables.
     pub(super) stream: Stream,
     /// For looking at memory while a kernel runs.
@@ -36,8 +34,7 @@ impl Place {
         let kernel = Module::load(&context, cubin)?.kernel(ENTRY)?;
         kernel.allow_shared(shared_bytes)?;
         let (stream, control) = (Stream::new(&context)?, Stream::new(&context)?);
-        let admission = DeviceMemory::new(&context, size_of::<abi::Admission>() as u64)?;
-        stream.fill(&admission, 0)?;
+        let admission = vec![admission(&context, &stream)?];
         let resident = if resident { Some(Resident::new(&context)?) } else { None };
         let ranks = vec![rank];
         Ok(Place { ranks, resident, kernel, shared_bytes, admission, stream, control, context })
@@ -48,7 +45,7 @@ impl Place {
     }
 
     pub(super) fn admission(&self) -> u64 {
-        self.admission.address()
+        self.admission.last().map_or(0, driver::Memory::address)
     }
 
     /// Blocks that a program has here.
@@ -86,10 +83,13 @@ impl Place {
         self.with_resident(|r, place| r.ring(place, limits, launch))
     }
 
-    /// While a run is waited for: whether the GPU still answers; and a resident kernel that has gone comes back.
-    pub(super) fn attend(&mut self, limits: &Limits) -> Result<(), RunError> {
+    /// While a run is waited for: whether the GPU still answers; and a resident kernel that has gone comes back. False: it
+    /// has failed.
+    pub(super) fn attend(&mut self, limits: &Limits) -> Result<bool, RunError> {
         self.is_idle()?;
-        self.with_resident(|r, place| r.attend(place, limits))
+        let mut well = true;
+        self.with_resident(|r, place| r.attend(place, limits).map(|yes| well = yes))?;
+        Ok(well)
     }
 
     /// Lets the resident kernel leave.
@@ -107,16 +107,23 @@ impl Place {
         result
     }
 
-    /// After a fault: no launch runs here any more.
+    /// After a fault: no launch of the new generation runs here yet.
     pub(super) fn renew(&mut self) -> Result<(), driver::Error> {
         if let Some(resident) = &mut self.resident {
             resident.forget();
         }
-        self.stream.fill(&self.admission, 0)
+        self.admission.push(admission(&self.context, &self.stream)?);
+        Ok(())
     }
 
     /// Whether no kernel of ours runs on the streams of this place.
     pub(super) fn is_idle(&self) -> Result<bool, RunError> {
         self.stream.is_done().map_err(refused)
     }
+}
+
+fn admission(context: &Context, stream: &Stream) -> Result<DeviceMemory, driver::Error> {
+    let word = DeviceMemory::new(context, size_of::<abi::Admission>() as u64)?;
+    stream.fill(&word, 0)?;
+    Ok(word)
 }

@@ -18,6 +18,8 @@ const COMMAND_BYTES: u64 = size_of::<Command>() as u64;
 /// Where the bell lies, behind the ring.
 const BELL: u64 = COMMANDS as u64 * COMMAND_BYTES;
 const ENDED: u64 = BELL + offset_of!(Bell, ended) as u64;
+/// What the bell says when the kernel has left because of a fault.
+const GONE_IN_FAULT: u64 = 2;
 const GONE: u64 = BELL + offset_of!(Bell, gone) as u64;
 
 /// See the module.
@@ -57,13 +59,19 @@ impl Resident {
         }
     }
 
+    /// Whether the kernel has left because of a fault; its commands are void.
+    fn has_failed(&self) -> bool {
+        self.here && self.word(GONE) == GONE_IN_FAULT
+    }
+
     /// Gives the kernel a launch, whose parameters lie at this address of the device, and starts it if it is not here.
     pub(super) fn ring(&mut self, place: &Place, limits: &Limits, launch: u64) -> Result<(), RunError> {
         self.update();
         if self.queue.len() == COMMANDS {
             return Err(RunError::Busy);
         }
-        if !self.here || self.word(GONE) != 0 {
+        // After a fault nothing is started until the memory has been given up: whoever waits is told.
+        if !self.has_failed() && (!self.here || self.word(GONE) != 0) {
             self.start(place, limits)?;
         }
         self.queue.push_back(launch);
@@ -78,13 +86,16 @@ impl Resident {
         self.write(at + offset_of!(Command, number) as u64, self.rung);
     }
 
-    /// Starts the kernel again if it has gone and commands are left.
-    pub(super) fn attend(&mut self, place: &Place, limits: &Limits) -> Result<(), RunError> {
+    /// Starts the kernel again if it has gone and commands are left. False: it has failed.
+    pub(super) fn attend(&mut self, place: &Place, limits: &Limits) -> Result<bool, RunError> {
         self.update();
-        if self.here && self.word(GONE) != 0 && !self.queue.is_empty() {
-            return self.start(place, limits);
+        if self.has_failed() {
+            return Ok(false);
         }
-        Ok(())
+        if self.here && self.word(GONE) != 0 && !self.queue.is_empty() {
+            self.start(place, limits)?;
+        }
+        Ok(true)
     }
 
     /// Starts the kernel with what is left of the queue.
@@ -107,7 +118,6 @@ impl Resident {
     }
 
     fn reset(&mut self, place: &Place, limits: &Limits) -> Result<(), driver::Error> {
-        self.rung = 0;
         self.host.write(0, &[0; BELL as usize + size_of::<Bell>()])?;
         let state = abi::Resident {
             commands: ConstPtr::new(self.host.address()),
@@ -115,7 +125,9 @@ impl Resident {
             idle_clocks: clocks(limits.idle_us),
             ..abi::Resident::default()
         };
-        place.control.upload(&self.state, 0, bytes_of(&[state]))
+        place.control.upload(&self.state, 0, bytes_of(&[state]))?;
+        self.rung = 0;
+        Ok(())
     }
 
     /// Tells the kernel to leave once it has done all commands, and waits for that.
@@ -124,11 +136,7 @@ impl Resident {
             return Ok(());
         }
         let begin = Instant::now();
-        loop {
-            self.attend(place, limits)?;
-            if self.queue.is_empty() {
-                break;
-            }
+        while self.attend(place, limits)? && !self.queue.is_empty() {
             if begin.elapsed() > Duration::from_micros(limits.whole_us) {
                 return Err(stays(place));
             }

@@ -1,6 +1,6 @@
 //! What the kernel reads of a program: records, streams and regions of one rank, as tables.
 
-use crate::abi::{RegionInfo, STREAMS, StreamRange};
+use crate::abi::{RegionInfo, STREAMS, StreamRange, TaskFlags};
 use mk_core::{OpId, Program, Queue, Rank, Region, Stream, StreamTasks, Task, TaskId, Verified};
 
 /// Rows begin at multiples of this: what TMA and bulk copies want.
@@ -43,9 +43,9 @@ pub(super) fn tasks_of(program: &Program, rank: Rank) -> impl Iterator<Item = (T
     streams_of(program, rank).flat_map(|s| s.tasks().map(|id| (id, s.stream)))
 }
 
-/// A record with the opcode of its handler.
+/// A record with the opcode of its handler, and its flags.
 fn resolved(task: &Task, opcodes: &[u16]) -> Task {
-    Task { op: OpId(opcodes[task.op.index()]), ..*task }
+    Task { op: OpId(opcodes[task.op.index()]), flags: TaskFlags::of(task), ..*task }
 }
 
 /// From one row of a region to the next, on every rank.
