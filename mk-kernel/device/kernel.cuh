@@ -65,7 +65,8 @@ DEV bool describe(Frame& f, const Task& t, u32& bits, u32& page) {
         f.fail(reason, 0, 0, 0);
         return false;
     }
-    const u32 first = (page + H::pages - 1) / H::pages * H::pages % RING_PAGES;
+    u32 first = (page + H::pages - 1) / H::pages * H::pages;
+    if (first == RING_PAGES) first = 0;
     bits |= traits<H> | first;
     page = first;
     if constexpr (has_load<H>) {
@@ -95,21 +96,23 @@ DEV void publish(Frame& f, const Brief& brief) {
         *(Brief*)(shared_memory + Arena::BRIEFS + f.slot * 8) = brief;
         f.arrive(Arena::SLOT_FULL + f.slot * Arena::BARRIER);
     }
-    __syncwarp();
 }
 
 // The records of one run.
 DEV void fetch_run(Frame& f, Records<true>& records, u32& page) {
     for (bool more = true; more;) {
         f.record = Arena::RECORDS + f.slot * sizeof(Task);
-        f.wait_barrier(Arena::SLOT_EMPTY + f.slot * Arena::BARRIER, f.slot_parity);
-        f.dead = __any_sync(~0u, f.dead);
+        const u32 empty = Arena::SLOT_EMPTY + f.slot * Arena::BARRIER;
+        if (!__all_sync(~0u, ptx::mbarrier_try_wait(f.shared + empty, f.slot_parity))) {
+            f.wait_barrier(empty, f.slot_parity);
+            f.dead = __any_sync(~0u, f.dead);
+        }
         if (f.dead) return;
         more = records.next();
         Brief brief{Brief::LEAVE, 0};
         if (more) {
             records.write(f.record);
-            if (!prepare(f, records.op_and_flags(), brief, page)) return;
+            if (!prepare(f, records.op_and_flags, brief, page)) return;
         }
         publish(f, brief);
         f.next_slot();
@@ -261,7 +264,7 @@ DEV void comm_run(Comm& c, bool first) {
     while (!c.dead && records.next()) {
         records.write(c.record);
         if (first) c.trace_begins();
-        const u32 op_and_flags = records.op_and_flags(), op = op_and_flags & 0xffff;
+        const u32 op_and_flags = records.op_and_flags, op = op_and_flags & 0xffff;
         c.open(op_and_flags >> 16);
         const Task& t = c.current();
         switch (op) {

@@ -216,10 +216,11 @@ DEV void add_release(u64* p, u64 v) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-// Returns what was there. Relaxed, and among the threads of this GPU only.
-DEV u64 fetch_add(u64* p, u64 v) {
-    u64 was;
-    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(was) : "l"(p), "l"(v) : "memory");
+// Adds 1, or goes back to 0 from `last`; returns what was there. Relaxed, and among the threads of this GPU only. (Not `add`:
+// the compiler makes one of those of a warp, and waits for it at once.)
+DEV u32 fetch_increment(u32* p, u32 last) {
+    u32 was;
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(was) : "l"(p), "r"(last) : "memory");
     return was;
 }
 
@@ -264,6 +265,28 @@ DEV uint4 load_global_128(const void* p) {
                  : "l"(p)
                  : "memory");
     return v;
+}
+
+// In other registers, so that these can be loaded into again.
+DEV uint4 copy_of(uint4 v) {
+    uint4 w;
+    asm volatile("mov.b32 %0, %4;\nmov.b32 %1, %5;\nmov.b32 %2, %6;\nmov.b32 %3, %7;"
+                 : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+                 : "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
+    return w;
+}
+
+// The same, if `yes`; else `into` stays as it is. It is written in place: nothing waits for it before it is used.
+DEV void load_global_128_if(bool yes, const void* p, uint4& into) {
+    asm volatile(
+        "{\n"
+        ".reg .pred yes;\n"
+        "setp.ne.u32 yes, %5, 0;\n"
+        "@yes ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+        "}"
+        : "+r"(into.x), "+r"(into.y), "+r"(into.z), "+r"(into.w)
+        : "l"(p), "r"((u32)yes)
+        : "memory");
 }
 
 DEV void store_global_128(void* p, uint4 v) {

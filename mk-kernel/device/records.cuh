@@ -6,36 +6,36 @@
 namespace mk {
 
 // Read by a whole warp, in batches of four that begin at multiples of four: thread t holds bytes 16 * (t % 8) .. of record
-// t / 8 of the batch. AHEAD: the next batch is under way while this one is handed out (for streams of short tasks; it costs
-// four registers).
+// t / 8 of the batch. AHEAD: the next batch is under way while this one is handed out (for streams of short tasks).
 //
-// A ticket binds its task to this lane, so those are claimed one by one, and one ahead.
+// A ticket binds its task to this lane, so those are claimed one by one, and two ahead.
 template <bool AHEAD>
 struct Records {
     static constexpr u32 PARTS = sizeof(Task) / 16, BATCH = WARP / PARTS;
+    static constexpr u32 UNASKED = ~0u, NONE = ~0u - 1;  // in `claimed`
     static constexpr u32 FAR = 8 * BATCH;  // from memory it takes 2 us, and a short task a tenth of that
 
     Context& c;
     const u32 stream;
-    u32 own_next, own_end;
-    uint4 batch, ahead;
-    u64 ticket = 0;          // of the next claimed task, by the first thread; it may still be under way
-    bool claiming = false;
+    u32 own_first, own_next, own_end;
+    uint4 batch{}, ahead{};
+    u32 op_and_flags = 0, upcoming = 0;  // first word of the record that was taken, and of the one behind it in the batch
+
+    // Of the queue that lanes share.
+    u32 ticket = 0;          // by the first thread; it may still be under way
+    u32 claimed = UNASKED;   // the task whose record is under way, in `ahead`
 
     DEV Records(Context& c, u32 stream) : c(c), stream(stream) {
         const StreamRange own = c.params.streams[c.lane() * STREAMS + stream];
-        own_next = own.first;
+        own_first = own_next = own.first;
         own_end = own.first + own.count;
-        batch = read(own_next, own_end);
-        if constexpr (AHEAD) ahead = own_next % BATCH == 0 ? batch : read(own_next + BATCH, own_end);
+        read(batch, own_next, own_end);
+        if constexpr (AHEAD) read(ahead, own_next + BATCH, own_end);
     }
 
     // Takes the next record, whose place in params.tasks is `c.task` then. False: there is none, and this is not called
     // again. The same for all threads of the warp.
     DEV bool next() { return next_own() || next_claimed(); }
-
-    // Its first word.
-    DEV u32 op_and_flags() const { return __shfl_sync(~0u, batch.x, c.task % BATCH * PARTS); }
 
     // Writes the record that was taken to shared memory, for all roles.
     DEV void write(u32 record) const {
@@ -47,25 +47,40 @@ struct Records {
     DEV u32 thread() const { return threadIdx.x % WARP; }
     DEV const StreamRange& queue() const { return c.params.queues[stream]; }
 
-    // This thread's part of the batch with record `i`; nothing beyond `end` is read.
-    DEV uint4 read(u32 i, u32 end) const {
+    // This thread's part of the batch with record `i`, into registers that must be the same in each turn of a loop: a copy
+    // would wait for it. Nothing beyond `end` is read.
+    DEV void read(uint4& into, u32 i, u32 end) const {
         const u32 mine = i / BATCH * BATCH + thread() / PARTS;
-        if (mine >= end) return uint4{0, 0, 0, 0};
-        return ptx::load_global_128((const u8*)(c.params.tasks + mine) + thread() % PARTS * 16);
+        ptx::load_global_128_if(mine < end, (const u8*)(c.params.tasks + mine) + thread() % PARTS * 16, into);
     }
 
     DEV bool next_own() {
         if (own_next == own_end) return false;
         c.task = own_next++;
-        if (c.task % BATCH != 0) return true;
-        prefetch(c.task + FAR, own_end);
+        const u32 place = c.task % BATCH;
+        op_and_flags = upcoming;
+        if (place == 0 || c.task == own_first) {
+            if (c.task != own_first) take_batch();
+            op_and_flags = first_word(c.task);
+        }
+        // Not with the batch before it: then the compiler copies registers, and a copy waits for the load.
+        if (AHEAD && place == 1) {
+            prefetch(c.task - 1 + FAR, own_end);
+            read(ahead, c.task - 1 + BATCH, own_end);
+        }
+        upcoming = first_word(c.task + 1);
+        return true;
+    }
+
+    DEV u32 first_word(u32 i) const { return __shfl_sync(~0u, batch.x, i % BATCH * PARTS); }
+
+    DEV void take_batch() {
         if constexpr (AHEAD) {
             batch = ahead;
-            ahead = read(c.task + BATCH, own_end);
         } else {
-            batch = read(c.task, own_end);
+            prefetch(c.task + FAR, own_end);
+            read(batch, c.task, own_end);
         }
-        return true;
     }
 
     // Asks for records that are needed later: they come from memory to the L2, where the next look finds them soon enough.
@@ -73,23 +88,36 @@ struct Records {
         if (thread() == 0 && i + BATCH <= end) ptx::prefetch_l2(c.params.tasks + i, BATCH * sizeof(Task));
     }
 
-    // One ticket is under way while the task of the one before is handed out.
+    // A record and a ticket are under way while the task before them is handed out. (Without AHEAD, only the ticket.)
     DEV bool next_claimed() {
         if (queue().count == 0) return false;
-        if (!claiming) claim();
-        claiming = true;
-        // In every epoch each lane claims once past the end: so much a counter that is never reset has grown.
-        const u64 base = (c.epoch() - 1) * ((u64)queue().count + c.params.lanes);
-        const u64 place = __shfl_sync(~0u, ticket, 0) - base;
-        if (place >= queue().count) return false;
-        c.task = queue().first + (u32)place;
-        batch = read(c.task, c.task + 1);
-        claim();
+        if (claimed == UNASKED) {
+            claim();
+            redeem();
+        }
+        if (claimed == NONE) return false;
+        c.task = claimed;
+        batch = ptx::copy_of(ahead);
+        op_and_flags = first_word(c.task);
+        redeem();
         return true;
     }
 
+    // In every epoch each lane claims once past the end: so the counter is back at 0 when all have, and is never reset.
     DEV void claim() {
-        if (thread() == 0) ticket = ptx::fetch_add(&c.params.tickets[stream], 1);
+        const u32 last = queue().count + c.params.lanes - 1;
+        if (thread() == 0) ticket = ptx::fetch_increment(&c.params.tickets[stream], last);
+    }
+
+    // Starts to read the record that the ticket stands for, and claims another one.
+    DEV void redeem() {
+        const u32 place = __shfl_sync(~0u, ticket, 0);
+        claimed = place < queue().count ? queue().first + place : NONE;
+        if (claimed == NONE) return;
+        read(ahead, claimed, claimed + 1);
+        const u32 far = claimed + 4 * c.params.lanes, end = queue().first + queue().count;
+        if (thread() == 0 && far < end) ptx::prefetch_l2(c.params.tasks + far, sizeof(Task));
+        claim();
     }
 };
 

@@ -198,8 +198,8 @@ device_struct! {
         pub streams: ConstPtr<StreamRange>,
         /// By STREAM_*: tasks that the rank's lanes claim one by one, after their own.
         pub queues: [StreamRange; STREAMS],
-        /// By STREAM_*: the next task of a queue to be claimed; grows by the queue's length and the rank's lanes in every epoch.
-        pub tickets: MutPtr<u64>,
+        /// By STREAM_*: the next task of a queue to be claimed; back at 0 when each of the rank's lanes has claimed past its end.
+        pub tickets: MutPtr<u32>,
         /// By region.
         pub regions: ConstPtr<RegionInfo>,
         /// By rank * region_count + region: where it lies, own or mapped; null if it is out of reach.
