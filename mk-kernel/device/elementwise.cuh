@@ -27,26 +27,30 @@ struct Pieces {
     u32 rows, cols;            // of the rectangle
     u32 rows_step, cols_step;  // of a whole piece
     u32 row = 0, col = 0;      // of this piece
+    bool one;                  // there is no other
 
     DEV Pieces(u32 rows_, u32 cols_, u32 widest_bytes)
         : rows(cols_ == 0 ? 0 : rows_), cols(rows_ == 0 ? 0 : cols_) {
         const u32 in_page = widest_bytes == 4 ? PAGE_BYTES / 4 : PAGE_BYTES / 2;
         const bool narrow = cols <= in_page;
-        rows_step = narrow && cols > 0 ? ptx::divide(in_page, cols) : 1;
         cols_step = narrow ? cols : in_page;
+        // What fits into a page as a whole needs no division, of which there is one in each role otherwise.
+        one = (u64)rows * cols <= in_page;
+        rows_step = one ? rows : narrow ? ptx::divide(in_page, cols) : 1;
     }
 
     DEV u64 count() const {
-        if (rows == 0) return 1;
+        if (one) return 1;
         return (u64)(ptx::divide(rows - 1, rows_step) + 1) * (ptx::divide(cols - 1, cols_step) + 1);
     }
 
-    DEV u32 block() const { return ptx::divide(row, rows_step); }
+    DEV u32 block() const { return one ? 0 : ptx::divide(row, rows_step); }
     DEV u32 piece_rows() const { return rows - row < rows_step ? rows - row : rows_step; }
     DEV u32 piece_cols() const { return cols - col < cols_step ? cols - col : cols_step; }
 
     // Moves to the next one, if there is one.
     DEV bool next() {
+        if (one) return false;
         if (cols - col > cols_step) {
             col += cols_step;
             return true;
