@@ -267,7 +267,7 @@ impl Loaded {
         let out = |i: usize| {
             let word = |field| self.word(i, field);
             word(offset_of!(Outcome, faulted)) != 0
-                || word(offset_of!(Outcome, ended)) + self.all_refused() - self.refused >= self.started
+                || word(offset_of!(Outcome, ended)) + self.all_refused() >= self.started + self.refused
         };
         self.running().all(out)
     }
@@ -309,7 +309,7 @@ impl Loaded {
         let before = self.started.max(self.ended());
         let mut captured = false;
         for (i, (place, prepared)) in places.iter_mut().zip(&bound.launches).enumerate() {
-            captured |= start_on(place, prepared, streams.map(|s| s[i]), limits)?;
+            captured |= start_on(place, prepared, streams.and_then(|s| s.get(i).copied()), limits)?;
         }
         if !captured {
             self.started = before + 1;
@@ -366,7 +366,8 @@ impl Loaded {
 
     /// Runs that were refused are not waited for.
     fn take_refusals(&mut self) -> RunError {
-        let all = self.all_refused();
+        // The kernel may tell a smaller number after a larger one, for a moment.
+        let all = self.all_refused().max(self.refused);
         self.started = self.started.saturating_sub(all - self.refused);
         self.refused = all;
         RunError::Busy
