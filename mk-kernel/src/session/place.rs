@@ -112,7 +112,8 @@ impl Place {
         if let Some(resident) = &mut self.resident {
             resident.forget();
         }
-        self.admission.push(admission(&self.context, &self.stream)?);
+        // A kernel that did not leave may keep the other stream for ever.
+        self.admission.push(admission(&self.context, &self.control)?);
         Ok(())
     }
 
