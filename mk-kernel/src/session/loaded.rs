@@ -305,6 +305,10 @@ impl Loaded {
         streams: Option<&[&Stream]>,
         limits: &Limits,
     ) -> Result<(), RunError> {
+        // On all GPUs or on none: what one of them began alone would wait for the others.
+        if places.iter_mut().any(Place::is_full) {
+            return Err(RunError::Busy);
+        }
         // Replays of graphs, which nobody counts here, have ended epochs, too.
         let before = self.started.max(self.ended());
         let mut captured = false;
