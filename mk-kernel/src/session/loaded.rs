@@ -66,9 +66,6 @@ impl Loaded {
         generation: u64,
         folder: Option<&Path>,
     ) -> Result<Loaded, RunError> {
-        let layout = Layout::of(verified.program());
-        let symmetric = Symmetric::new(verified, registry, places, limits, (generation, folder), &layout)?;
-        let ranks: usize = places.iter().map(|p| p.ranks.len()).sum();
         let Some(first) = places.first() else {
             return Err(Refused::input(
                 "the session has no rank",
@@ -78,6 +75,9 @@ impl Loaded {
             )
             .into());
         };
+        let layout = Layout::of(verified.program());
+        let symmetric = Symmetric::new(verified, registry, places, limits, (generation, folder), &layout)?;
+        let ranks: usize = places.iter().map(|p| p.ranks.len()).sum();
         let outcomes = HostMemory::new(&first.context, ranks as u64 * OUTCOME_BYTES).map_err(refused)?;
         let mut loaded = Loaded {
             verified: verified.clone(),
