@@ -78,19 +78,17 @@ struct Frame : Context {
 
     // -- slots
 
-    DEV void wait_slot() {
-        record = Arena::RECORDS + slot * sizeof(Task);
-        wait_barrier(Arena::SLOT_FULL + slot * Arena::BARRIER, slot_parity);
-    }
-
-    // Takes up the next record. False: the stream has ended, or a fault was seen.
+    // Takes up the next record. False: the stream has ended, or a fault was seen; then record and task stay what they were, for
+    // they are those of the fault.
     DEV bool take() {
-        wait_slot();
+        wait_barrier(Arena::SLOT_FULL + slot * Arena::BARRIER, slot_parity);
+        if (dead) return false;
+        record = Arena::RECORDS + slot * sizeof(Task);
         const Brief b = *(const Brief*)(shared_memory + Arena::BRIEFS + slot * 8);
         brief = b.bits;
         task = b.task;
         page = brief & 15;
-        return !dead && !has(Brief::LEAVE);
+        return !has(Brief::LEAVE);
     }
 
     DEV bool has(u32 any) const { return brief & any; }

@@ -99,8 +99,9 @@ struct Lane {
         for (u32 turn = 1; !ptx::mbarrier_try_wait(c.shared + Arena::RUN_ENDS, ends_parity); turn++) {
             if (turn % 16 != 0 || !c.aborted()) continue;
             if (since == 0) since = ptx::clock();
-            c.dead = ptx::clock() - since > c.params.bounds.run_clocks + COPIES_PATIENCE;
-            if (c.dead) return;
+            if (ptx::clock() - since <= c.params.bounds.run_clocks + COPIES_PATIENCE) continue;
+            c.dead = true;
+            return;
         }
     }
 
@@ -166,10 +167,15 @@ struct Lane {
     // Replays of one graph have one number, but do not run at the same time.
     DEV u64 number() const { return ptx::grid_number() % ID_MASK + 1; }
 
-    DEV bool is_admitted() const {
-        const bool yes = __shfl_sync(ALL, thread() == 0 && decide(), 0);
-        if (!yes && blockIdx.x == c.params.first_block && thread() == 0) tell_refused();
-        return yes;
+    DEV bool is_admitted() {
+        const u64 was = __shfl_sync(ALL, was_running, 0);
+        if (was == 0 || was >> RUNS_AT == number()) return true;
+        if (__shfl_sync(ALL, thread() == 0 && decide(), 0)) {
+            look();  // what was in the way has ended since the first look, and its epoch with it
+            return true;
+        }
+        if (blockIdx.x == c.params.first_block && thread() == 0) tell_refused();
+        return false;
     }
 
     // One launch at a time, decided once for all of its blocks: the first of them to come takes the word, or leaves its
@@ -200,14 +206,15 @@ struct Lane {
         return wanted >> RUNS_AT == me;
     }
 
-    // Several may be refused at once: whoever counts last tells the host last.
+    // Several may be refused at once: whoever counts last tells the host last. (The second look at the count is an atomic that
+    // adds nothing: a plain load could come before the store.)
     DEV void tell_refused() const {
         u32* const count = &c.params.left[1];
         u32 told = ptx::fetch_add_acq_rel(count, 1) + 1, now = told;
         do {
             told = now;
             ptx::store_release(&c.params.outcome->refused, told);
-            now = ptx::load_relaxed(count);
+            now = ptx::fetch_add_acq_rel(count, 0);
         } while (now != told);
     }
 

@@ -8,7 +8,8 @@ namespace mk {
 // Read by a whole warp, in batches of four that begin at multiples of four: thread t holds bytes 16 * (t % 8) .. of record
 // t / 8 of the batch. AHEAD: the next batch is under way while this one is handed out (for streams of short tasks).
 //
-// A ticket binds its task to this lane, so those are claimed one by one, and two ahead.
+// A ticket binds its task to this lane, so those are claimed one by one, and two ahead: one whose record is under way, and a
+// ticket.
 template <bool AHEAD>
 struct Records {
     static constexpr u32 PARTS = sizeof(Task) / 16, BATCH = WARP / PARTS;
@@ -88,7 +89,7 @@ struct Records {
         if (thread() == 0 && i + BATCH <= end) ptx::prefetch_l2(c.params.tasks + i, BATCH * sizeof(Task));
     }
 
-    // A record and a ticket are under way while the task before them is handed out. (Without AHEAD, only the ticket.)
+    // A record and a ticket are under way while the task before them is handed out.
     DEV bool next_claimed() {
         if (queue().count == 0) return false;
         if (claimed == UNASKED) {

@@ -292,6 +292,15 @@ impl Gpu {
             )
             .into());
         }
+        if let Some(rank) = self.ranks().find(|r| u32::from(r.0) >= program.ranks) {
+            return Err(Refused::input(
+                "the session has a rank that the world has not",
+                rank.to_string(),
+                format!("ranks 0..{}", program.ranks),
+                "open it with ranks of the registry's world: GpuBuilder::rank",
+            )
+            .into());
+        }
         self.source.check(verified).map_err(|e| RunError::Hardware(Box::new(e.explain())))?;
         self.places.iter().try_for_each(|p| p.check(program, self.limits.reserved_sms)).map_err(refused)
     }

@@ -66,9 +66,6 @@ impl Loaded {
         generation: u64,
         folder: Option<&Path>,
     ) -> Result<Loaded, RunError> {
-        let layout = Layout::of(verified.program());
-        let symmetric = Symmetric::new(verified, registry, places, limits, (generation, folder), &layout)?;
-        let ranks: usize = places.iter().map(|p| p.ranks.len()).sum();
         let Some(first) = places.first() else {
             return Err(Refused::input(
                 "the session has no rank",
@@ -78,6 +75,9 @@ impl Loaded {
             )
             .into());
         };
+        let layout = Layout::of(verified.program());
+        let symmetric = Symmetric::new(verified, registry, places, limits, (generation, folder), &layout)?;
+        let ranks: usize = places.iter().map(|p| p.ranks.len()).sum();
         let outcomes = HostMemory::new(&first.context, ranks as u64 * OUTCOME_BYTES).map_err(refused)?;
         let mut loaded = Loaded {
             verified: verified.clone(),
@@ -267,7 +267,7 @@ impl Loaded {
         let out = |i: usize| {
             let word = |field| self.word(i, field);
             word(offset_of!(Outcome, faulted)) != 0
-                || word(offset_of!(Outcome, ended)) + self.all_refused() - self.refused >= self.started
+                || word(offset_of!(Outcome, ended)) + self.all_refused() >= self.started + self.refused
         };
         self.running().all(out)
     }
@@ -305,11 +305,15 @@ impl Loaded {
         streams: Option<&[&Stream]>,
         limits: &Limits,
     ) -> Result<(), RunError> {
+        // On all GPUs or on none: what one of them began alone would wait for the others.
+        if places.iter_mut().any(Place::is_full) {
+            return Err(RunError::Busy);
+        }
         // Replays of graphs, which nobody counts here, have ended epochs, too.
         let before = self.started.max(self.ended());
         let mut captured = false;
         for (i, (place, prepared)) in places.iter_mut().zip(&bound.launches).enumerate() {
-            captured |= start_on(place, prepared, streams.map(|s| s[i]), limits)?;
+            captured |= start_on(place, prepared, streams.and_then(|s| s.get(i).copied()), limits)?;
         }
         if !captured {
             self.started = before + 1;
@@ -366,7 +370,8 @@ impl Loaded {
 
     /// Runs that were refused are not waited for.
     fn take_refusals(&mut self) -> RunError {
-        let all = self.all_refused();
+        // The kernel may tell a smaller number after a larger one, for a moment.
+        let all = self.all_refused().max(self.refused);
         self.started = self.started.saturating_sub(all - self.refused);
         self.refused = all;
         RunError::Busy

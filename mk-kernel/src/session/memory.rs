@@ -71,6 +71,7 @@ impl Symmetric {
             bytes: layout.bytes,
             bound: Duration::from_micros(limits.connect_us),
         };
+        meeting.check()?;
         if let Some(heap) = registry.connect(&meeting)? {
             return Ok(Symmetric::Peers(heap));
         }

@@ -78,6 +78,11 @@ impl Place {
         unsafe { self.kernel.launch(stream, size, parameter) }
     }
 
+    /// Whether the resident kernel takes no launch before it has ended one.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.resident.as_mut().is_some_and(Resident::is_full)
+    }
+
     /// Gives the resident kernel a launch, whose parameters lie at this address of the device.
     pub(super) fn ring(&mut self, limits: &Limits, launch: u64) -> Result<(), RunError> {
         self.with_resident(|r, place| r.ring(place, limits, launch))
@@ -112,7 +117,8 @@ impl Place {
         if let Some(resident) = &mut self.resident {
             resident.forget();
         }
-        self.admission.push(admission(&self.context, &self.stream)?);
+        // A kernel that did not leave may keep the other stream for ever.
+        self.admission.push(admission(&self.context, &self.control)?);
         Ok(())
     }
 

@@ -59,6 +59,12 @@ impl Resident {
         }
     }
 
+    /// Whether it takes no command before it has ended one.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.update();
+        self.queue.len() == COMMANDS
+    }
+
     /// Whether the kernel has left because of a fault; its commands are void.
     fn has_failed(&self) -> bool {
         self.here && self.word(GONE) == GONE_IN_FAULT
@@ -66,8 +72,7 @@ impl Resident {
 
     /// Gives the kernel a launch, whose parameters lie at this address of the device, and starts it if it is not here.
     pub(super) fn ring(&mut self, place: &Place, limits: &Limits, launch: u64) -> Result<(), RunError> {
-        self.update();
-        if self.queue.len() == COMMANDS {
+        if self.is_full() {
             return Err(RunError::Busy);
         }
         // After a fault nothing is started until the memory has been given up: whoever waits is told.

@@ -5,7 +5,7 @@ use super::{inputs, steps, waits};
 use mk_core::{Explanation, Registry, RunError};
 use mk_kernel::abi::Geometry;
 use mk_kernel::driver::Driver;
-use mk_kernel::{Error, Gpu, Limits};
+use mk_kernel::{Error, Gpu, GpuBuilder, Limits};
 use serde_json::{Value, json};
 use std::ffi::c_int;
 
@@ -80,6 +80,7 @@ fn scenario(name: &str, driver: &Driver) -> Result<Value, Failed> {
         ["lanes", lanes, reserved, how] => {
             inputs::load_lanes(driver, lanes.parse().unwrap(), reserved.parse().unwrap(), how)
         }
+        ["ranks", ranks] => inputs::load_on_ranks(driver, ranks),
         ["bind", what, how] => inputs::bind(driver, what, how),
         ["run", how] => waits::run(driver, how),
         ["leave", how] => waits::leave(driver, how),
@@ -89,11 +90,13 @@ fn scenario(name: &str, driver: &Driver) -> Result<Value, Failed> {
 
 /// A session with all ranks on one GPU; `how`: a launch a run, or a resident kernel.
 pub(crate) fn open(driver: &Driver, registry: &Registry, how: &str, limits: Limits) -> Result<Gpu, Failed> {
-    let device = driver.device(0)?;
-    // What the fake driver takes for machine code: any ELF file.
-    let code = std::fs::read(super::fake::library()).unwrap();
-    let builder = Gpu::builder(registry).all(&device).limits(limits).code(&code, Geometry::SHARED_BYTES);
+    let builder = with_code(Gpu::builder(registry)).all(&driver.device(0)?).limits(limits);
     Ok(if how == "resident" { builder.resident() } else { builder }.open()?)
+}
+
+/// What the fake driver takes for machine code: any ELF file.
+pub(crate) fn with_code(builder: GpuBuilder<'_>) -> GpuBuilder<'_> {
+    builder.code(&std::fs::read(super::fake::library()).unwrap(), Geometry::SHARED_BYTES)
 }
 
 /// Some scenarios do what must not be done to a GPU that others use.

@@ -1,11 +1,11 @@
 //! What does not fit is said before anything is started.
 
-use super::child::{Failed, open};
+use super::child::{Failed, open, with_code};
 use super::fake::{Done, run};
 use super::programs::{lanes, product, registry};
 use mk_core::{Io, Rank, Region, RegionKind, Session as _, Verified};
 use mk_kernel::driver::Driver;
-use mk_kernel::{DeviceTensor, DeviceTensors, Limits};
+use mk_kernel::{DeviceTensor, DeviceTensors, Gpu, Limits};
 use serde_json::Value;
 
 /// Loads a program of so many lanes where so many multiprocessors are kept free.
@@ -13,6 +13,17 @@ pub(crate) fn load_lanes(driver: &Driver, count: u16, reserved_sms: u32, how: &s
     let registry = registry(1);
     let mut gpu = open(driver, &registry, how, Limits { reserved_sms, ..Limits::default() })?;
     gpu.load(&lanes(&registry, count))?;
+    Ok(Value::Null)
+}
+
+/// Loads a program for two ranks in a session with these, `0,1`.
+pub(crate) fn load_on_ranks(driver: &Driver, ranks: &str) -> Result<Value, Failed> {
+    let (registry, device) = (registry(2), driver.device(0)?);
+    let mut builder = with_code(Gpu::builder(&registry));
+    for rank in ranks.split(',').filter_map(|r| r.parse().ok()) {
+        builder = builder.rank(Rank(rank), &device);
+    }
+    builder.open()?.load(&product(&registry))?;
     Ok(Value::Null)
 }
 
@@ -108,4 +119,19 @@ fn a_tensor_that_does_not_fit_is_an_input_error() {
         assert!(!done.failed(), "{}", done.answer);
         done.assert_clean();
     }
+}
+
+#[test]
+fn ranks_that_are_not_there_twice_or_none_are_input_errors() {
+    for (ranks, says) in [
+        ("0,2", "the session has a rank that the world has not"),
+        ("0,0", "a process has a rank twice"),
+        ("none", "the session has no rank"),
+    ] {
+        let done = run(&format!("ranks {ranks}"), "");
+        done.assert_error("input", "input");
+        assert!(done.says("message").contains(says), "{}", done.answer);
+        done.assert_clean();
+    }
+    assert!(!run("ranks 0,1", "").failed());
 }

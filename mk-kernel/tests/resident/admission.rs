@@ -32,6 +32,8 @@ enum Bug {
     EpochOverwritten,
     /// The host is told that a run has ended before the next may run.
     ToldTooEarly,
+    /// A block that has to wait for another launch's end keeps the epoch that it read before.
+    EpochReadEarly,
 }
 
 /// Numbers of launches wrap around, and are never 0. More than come together have different ones.
@@ -105,9 +107,8 @@ impl Gpu {
 
     /// The first block of a launch to come takes the word, or leaves the launch's number there as refused, until all of its
     /// blocks have seen it.
-    fn is_admitted(&self, me: u64) -> bool {
+    fn is_admitted(&self, me: u64, mut was: Word) -> bool {
         let (mut expected, mut wanted) = ((0, 0, 0), (me, 0, 0));
-        let mut was = self.compare_and_swap(expected, wanted);
         while was != expected {
             let (runs, refused, left) = was;
             if runs == me {
@@ -140,21 +141,26 @@ impl Gpu {
     /// One block, from start to end.
     fn block(&self, launch: &Launch, block: usize) {
         pause(40);
-        let admitted = self.is_admitted(launch.number);
+        let was = self.compare_and_swap((0, 0, 0), (launch.number, 0, 0));
+        // While the answer is under way on a GPU.
+        let looked = self.clock.load(SeqCst);
+        let admitted = self.is_admitted(launch.number, was);
         let verdict = *launch.verdict.lock().expect("whole").get_or_insert(admitted);
         assert_eq!(admitted, verdict, "blocks of launch {} do not agree", launch.id);
         if admitted {
-            self.run(launch);
+            let at_once = was == (0, 0, 0) || was.0 == launch.number;
+            let keeps = at_once || self.is(Bug::EpochReadEarly);
+            self.run(launch, if keeps { looked } else { self.clock.load(SeqCst) });
         } else if block == 0 {
             self.count_refused();
         }
         launch.gone.fetch_add(1, SeqCst);
     }
 
-    fn run(&self, launch: &Launch) {
+    fn run(&self, launch: &Launch, epoch: u64) {
         let runs = *self.runs.lock().expect("whole").get_or_insert(launch.id);
         assert_eq!(runs, launch.id, "two launches run at once");
-        let epoch = self.clock.load(SeqCst);
+        assert_eq!(epoch, self.clock.load(SeqCst), "launch {} runs an epoch that has ended", launch.id);
         pause(40);
         if launch.left.fetch_add(1, SeqCst) != BLOCKS as u64 - 1 {
             return;
@@ -271,6 +277,7 @@ fn planted_mistakes_are_found() {
         Bug::CountedInTwoSteps,
         Bug::EpochOverwritten,
         Bug::ToldTooEarly,
+        Bug::EpochReadEarly,
     ];
     let missed = missed(&bugs, |bug| run(Some(bug)));
     assert!(missed.is_empty(), "not found: {missed:?}");
