@@ -25,10 +25,10 @@ impl Graph {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives.
         context.call(|calls| unsafe { calls.cuStreamBeginCapture_v2(stream.handle(), mode) })?;
-        let given = give();
-        let recorded = Recorded::end(stream);
-        given?;
-        Ok(Graph::of(recorded?)?)
+        let recording = Recording(stream);
+        give()?;
+        std::mem::forget(recording);
+        Ok(Graph::of(Recorded::end(stream)?)?)
     }
 
     fn of(recorded: Recorded) -> Result<Graph, Error> {
@@ -51,6 +51,16 @@ impl Graph {
     pub unsafe fn launch(&self, stream: &Stream) -> Result<(), Error> {
         // SAFETY: graph and stream live; the work is the caller's promise.
         self.recorded.context.call(|calls| unsafe { calls.cuGraphLaunch(self.handle.0, stream.handle()) })
+    }
+}
+
+/// A stream that records: whatever ends what it is given, it does not go on.
+struct Recording<'a>(&'a Stream);
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        // What was recorded is dropped. Why it was not whole is told already.
+        let _ = Recorded::end(self.0);
     }
 }
 

@@ -60,7 +60,7 @@ constexpr u32 RUN_BEGINS = COMM_FULL + COMM_SLOTS * BARRIER;
 constexpr u32 RUN_ENDS = RUN_BEGINS + BARRIER;
 constexpr u32 BYTES = RUN_ENDS + BARRIER;
 static_assert(BYTES <= SHARED_BYTES, "a block of Hopper has 227 KB");
-static_assert(RECORDS % 16 == 0 && PARAMS % 16 == 0 && LEDGERS % 8 == 0 && EPOCHS % 8 == 0 && FULL_MATH % 8 == 0, "alignment");
+static_assert(RECORDS % 16 == 0 && PARAMS % 16 == 0 && BRIEFS % 8 == 0 && LEDGERS % 8 == 0 && EPOCHS % 8 == 0 && FULL_MATH % 8 == 0, "alignment");
 }  // namespace Arena
 
 // ---------------------------------------------------------------------------------------------- context

@@ -39,7 +39,7 @@ namespace mk {
 // What fetch tells the other roles beside the record, so that they need not read it: in 64 bits, read once a task. Everything
 // around a handler depends on this alone, and so is there once, not once for each handler: a change of handler finds it in the
 // instruction cache.
-struct Brief {
+struct alignas(8) Brief {
     // Bits of what the handler has, and of what the task waits for and posts (Task::flags; the host has looked).
     static constexpr u32 LEAVE = 1u << 12;  // no task: the stream has ended
     static constexpr u32 LOADS = 1u << 13, COMPUTES = 1u << 14, MATH_WRITES = 1u << 15;

@@ -115,7 +115,8 @@ struct Records {
         const u32 place = __shfl_sync(~0u, ticket, 0);
         claimed = place < queue().count ? queue().first + place : NONE;
         if (claimed == NONE) return;
-        read(ahead, claimed, claimed + 1);
+        const u8* const from = (const u8*)(c.params.tasks + claimed) + thread() % PARTS * 16;
+        ptx::load_global_128_if(thread() / PARTS == claimed % BATCH, from, ahead);
         const u32 far = claimed + 4 * c.params.lanes, end = queue().first + queue().count;
         if (thread() == 0 && far < end) ptx::prefetch_l2(c.params.tasks + far, sizeof(Task));
         claim();

@@ -38,8 +38,8 @@ use crate::abi::{Bounds, LAUNCH_RANKS};
 use crate::driver::{self, Device, Stream};
 use crate::{Error, Source};
 use bound::Later;
-use loaded::Loaded;
-use mk_core::{Bindings, Error as Refused, Rank, Registry, RunError, Session, Verified};
+use loaded::{End, Loaded};
+use mk_core::{Bindings, Error as Refused, Explanation, Rank, Registry, RunError, Session, Verified};
 use place::Place;
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -103,6 +103,8 @@ pub struct Gpu {
     /// What the last run that failed did.
     failed: Option<FailedRun>,
     later: Later,
+    /// A kernel did not leave: why nothing can be done any more.
+    stuck: Option<Box<Explanation>>,
     // Dropped in this order.
     loaded: Vec<Loaded>,
     places: Vec<Place>,
@@ -175,8 +177,8 @@ impl Gpu {
     /// kernel; what the driver says.
     ///
     /// # Safety
-    /// The streams are of the GPUs' contexts, in the order of the ranks. What is bound is not used by others until the run has
-    /// ended; a graph is replayed only while this session and the binding live.
+    /// The streams are of the GPUs' contexts, in the order of the ranks. What is bound is not used by others, nor the binding
+    /// dropped, until the run has ended; a graph is replayed only while this session and the binding live.
     #[allow(unsafe_code, reason = "what a kernel touches is what was bound")]
     pub unsafe fn launch(&mut self, bound: &Bound, streams: &[&Stream]) -> Result<(), RunError> {
         let at = self.of(bound)?;
@@ -190,7 +192,8 @@ impl Gpu {
             .into());
         }
         let streams = (!streams.is_empty()).then_some(streams);
-        self.loaded[at].start(bound, &mut self.places, streams, &self.limits)
+        let started = self.loaded[at].start(bound, &mut self.places, streams, &self.limits);
+        self.after(started)
     }
 
     /// Waits until every run of the program that was started here has ended.
@@ -226,6 +229,15 @@ impl Gpu {
 
     /// After a fault nothing of the old memory is used again: what was under way may still land there.
     fn after<T>(&mut self, result: Result<T, RunError>) -> Result<T, RunError> {
+        if let Err(error @ RunError::Hardware(why)) = &result
+            && is_stuck(error)
+        {
+            // To free what it uses would wait for it, for ever.
+            std::mem::forget(std::mem::take(&mut self.loaded));
+            self.generation += 1;
+            self.stuck = Some(why.clone());
+            return result;
+        }
         if matches!(result, Err(RunError::Fault(_) | RunError::Hardware(_))) {
             self.failed = self.failed_run(&result);
             self.loaded.clear();
@@ -236,7 +248,12 @@ impl Gpu {
         result
     }
 
+    fn usable(&self) -> Result<(), RunError> {
+        self.stuck.as_ref().map_or(Ok(()), |why| Err(RunError::Hardware(why.clone())))
+    }
+
     fn of(&self, bound: &Bound) -> Result<usize, RunError> {
+        self.usable()?;
         if bound.generation != self.generation {
             return Err(Refused::input(
                 "the tensors were bound before a fault",
@@ -259,6 +276,7 @@ impl Gpu {
 
     /// The place of a program among those that are loaded.
     fn find(&mut self, verified: &Verified) -> Result<usize, RunError> {
+        self.usable()?;
         if let Some(at) = self.known(verified) {
             return Ok(at);
         }
@@ -312,6 +330,7 @@ impl Session for Gpu {
     }
 
     fn load(&mut self, verified: &Verified) -> Result<(), RunError> {
+        self.usable()?;
         if self.known(verified).is_some() {
             return Ok(());
         }
@@ -343,11 +362,23 @@ impl Session for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // What kernels use is freed next.
-        let _ = self.park();
-        self.loaded.iter().for_each(|l| l.close(&mut self.places, &self.limits));
+        // What kernels use is freed next, unless one of them stays: to free it would wait for that, for ever.
+        let ends: Vec<End> = self.loaded.iter().map(|l| l.close(&mut self.places, &self.limits)).collect();
+        let left = ends.contains(&End::GivenUp) || self.park().is_ok();
+        if self.stuck.is_some() || ends.contains(&End::Stuck) || !left {
+            std::mem::forget(std::mem::take(&mut self.loaded));
+            std::mem::forget(std::mem::take(&mut self.places));
+            std::mem::forget(std::mem::take(&mut self.later));
+        }
     }
 }
+
+fn is_stuck(error: &RunError) -> bool {
+    matches!(error, RunError::Hardware(why) if why.kind == STUCK)
+}
+
+/// The kind of an error after which a kernel is still on a GPU.
+const STUCK: &str = "stuck";
 
 fn refused(e: driver::Error) -> RunError {
     RunError::Hardware(Box::new(e.explain()))

@@ -104,6 +104,7 @@ impl<'a> GpuBuilder<'a> {
             folder,
             generation: 1,
             later: Later::default(),
+            stuck: None,
             trace: self.trace,
             failed: None,
             loaded: Vec::new(),

@@ -8,7 +8,7 @@ use super::loaded::Loaded;
 use super::memory::piece;
 use super::place::Place;
 use super::tables::tasks_of;
-use super::{Limits, refused};
+use super::{Limits, STUCK, refused};
 use crate::abi::{self, FaultReason, Role};
 use crate::driver;
 use mk_core::{Explanation, Fault, Program, Rank, Reason, RunError, Stream};
@@ -73,7 +73,7 @@ fn await_leaving(loaded: &Loaded, places: &[Place], limits: &Limits) -> Result<(
 
 fn stays(place: &Place, bound: Duration) -> RunError {
     RunError::Hardware(Box::new(Explanation {
-        kind: "stuck",
+        kind: STUCK,
         message: format!("after a fault, the kernel on {} does not leave", place.device()),
         given: format!("{} ms", bound.as_millis()),
         allowed: "every handler returns".into(),
@@ -97,6 +97,7 @@ struct Record {
 /// The record that all processes agree on; none if nobody wrote one.
 fn settled(loaded: &Loaded, places: &[Place]) -> Result<Option<Record>, RunError> {
     let begin = Instant::now();
+    let mut settled = false;
     loop {
         let mut open = false;
         let mut found = None;
@@ -109,9 +110,11 @@ fn settled(loaded: &Loaded, places: &[Place]) -> Result<Option<Record>, RunError
                 found = found.or(Some(record));
             }
         }
-        if !open || begin.elapsed() > SETTLES {
+        // A record that a peer had just written may have been read in part: it is read once more.
+        if settled || begin.elapsed() > SETTLES {
             return Ok(found);
         }
+        settled = !open;
     }
 }
 

@@ -6,7 +6,7 @@ use super::memory::{Layout, Symmetric, piece, poison, region_bytes};
 use super::place::Place;
 use super::tables::{Tables, copy_bytes, pitch_bytes};
 use super::trace::Rings;
-use super::{DeviceTensor, Limits, faults, refused};
+use super::{DeviceTensor, Limits, faults, is_stuck, refused};
 use crate::abi::{CLOCKS, Launch, Outcome, Params, STREAMS};
 use crate::driver::{self, DeviceMemory, HostMemory, Memory as _, Stream};
 use crate::layout::{ConstPtr, MutPtr};
@@ -24,6 +24,17 @@ enum State {
     Ended,
     Refused,
     Faulted,
+}
+
+/// How the last runs of a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// By themselves.
+    Out,
+    /// Kernels were told to leave, and have left.
+    GivenUp,
+    /// A kernel stays.
+    Stuck,
 }
 
 /// A rank of this process.
@@ -313,7 +324,16 @@ impl Loaded {
         let before = self.started.max(self.ended());
         let mut captured = false;
         for (i, (place, prepared)) in places.iter_mut().zip(&bound.launches).enumerate() {
-            captured |= start_on(place, prepared, streams.and_then(|s| s.get(i).copied()), limits)?;
+            match start_on(place, prepared, streams.and_then(|s| s.get(i).copied()), limits) {
+                Ok(recorded) => captured |= recorded,
+                Err(error) if i == 0 => return Err(error),
+                Err(error) => {
+                    // Some GPUs have begun a run that the others will not.
+                    self.started = before + 1;
+                    let _ = faults::give_up(self, places, limits);
+                    return Err(error);
+                }
+            }
         }
         if !captured {
             self.started = before + 1;
@@ -346,14 +366,18 @@ impl Loaded {
     }
 
     /// Before the memory is given back: waits for runs that nobody has waited for.
-    pub(super) fn close(&self, places: &mut [Place], limits: &Limits) {
+    pub(super) fn close(&self, places: &mut [Place], limits: &Limits) -> End {
         let begin = Instant::now();
         let patient = |begin: Instant| begin.elapsed() < Duration::from_micros(limits.whole_us);
         while !self.is_out() && patient(begin) && attend(places, limits).is_ok_and(|well| well) {
             std::thread::sleep(POLL);
         }
-        if !self.is_out() {
-            let _ = faults::give_up(self, places, limits);
+        if self.is_out() {
+            End::Out
+        } else if is_stuck(&faults::give_up(self, places, limits)) {
+            End::Stuck
+        } else {
+            End::GivenUp
         }
     }
 
@@ -412,6 +436,17 @@ fn start_on(
         return Ok(false);
     }
     if let Some(copy) = &prepared.copy {
+        if let Some(stream) = stream
+            && stream.is_capturing().map_err(refused)?
+        {
+            return Err(Refused::input(
+                "a resident kernel's run cannot be recorded",
+                "a stream that records",
+                "no stream",
+                "record runs of a session that launches them: GpuBuilder without resident",
+            )
+            .into());
+        }
         return place.ring(limits, copy.address()).map(|()| false);
     }
     let stream = stream.unwrap_or(&place.stream);

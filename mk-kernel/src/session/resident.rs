@@ -4,7 +4,7 @@
 //! whoever waits for it sees that the kernel has gone, and starts it again with what is left of the queue.
 
 use super::place::Place;
-use super::{Limits, clocks, refused};
+use super::{Limits, STUCK, clocks, refused};
 use crate::abi::{self, Bell, COMMANDS, Command};
 use crate::driver::{self, Context, DeviceMemory, HostMemory, Memory as _, bytes_of};
 use crate::layout::{ConstPtr, MutPtr};
@@ -181,7 +181,7 @@ const LEAVES: Duration = Duration::from_secs(2);
 
 fn stays(place: &Place) -> RunError {
     RunError::Hardware(Box::new(Explanation {
-        kind: "stuck",
+        kind: STUCK,
         message: format!("the kernel on {} does not leave", place.device()),
         given: "it was told to leave, or said that it does".into(),
         allowed: format!("{} s", LEAVES.as_secs()),

@@ -65,33 +65,42 @@ const WITHIN_MS: std::ops::Range<u64> = 200..1500;
 /// A kernel that is resident is first asked to leave.
 const DROP_WITHIN_MS: u64 = 2000;
 
+/// A launch is out only when its lanes say so, which here they never do: what it may use is kept. That a resident kernel has
+/// left, its stream says.
+fn assert_kept(how: &str, done: &Done) {
+    match how {
+        "resident" => done.assert_clean(),
+        _ => assert!(done.answer["live"]["device_memory"].as_u64() > Some(0), "{}", done.answer),
+    }
+}
+
 #[test]
-fn a_run_that_never_ends_is_a_typed_error_and_the_session_goes_on() {
+fn a_run_that_never_ends_is_a_typed_error() {
     for (how, done) in both("run") {
         let runs = done.answer["value"]["runs"].as_array().unwrap();
         assert_eq!(runs.len(), 2);
-        for (run, generation) in runs.iter().zip(2..) {
-            let error = &run["error"];
+        for (i, run) in runs.iter().enumerate() {
+            let (error, ms) = (&run["error"], run["ms"].as_u64().unwrap());
             let message = error["message"].as_str().unwrap();
-            // The stream says that a resident kernel has left; launches are out only when their lanes say so.
             if how == "resident" {
                 assert_eq!(error["reason"], "Timeout(200000)", "{how}: {run}");
                 assert!(message.contains("had not ended after 200000 us"), "{how}: {run}");
+                assert_eq!(run["generation"], i + 2, "{how}: {run}");
             } else {
                 let kind = (&error["error"], &error["kind"]);
                 assert_eq!(kind, (&json!("hardware"), &json!("stuck")), "{how}: {run}");
                 assert!(message.contains("GPU 0"), "{how}: {run}");
+                assert_eq!(run["generation"], 2, "{how}: {run}");
             }
-            assert!(WITHIN_MS.contains(&run["ms"].as_u64().unwrap()), "{how}: {run}");
-            assert_eq!(run["generation"], generation, "{how}: {run}");
+            // Nothing more is tried on a GPU that a kernel keeps.
+            let at_once = how == "stream" && i > 0;
+            let within = if at_once { 0..WITHIN_MS.start } else { WITHIN_MS };
+            assert!(within.contains(&ms), "{how}: {run}");
         }
         // What was started was given up.
-        assert!(
-            done.answer["value"]["drop_ms"].as_u64().unwrap() < WITHIN_MS.start,
-            "{how}: {}",
-            done.answer
-        );
-        done.assert_clean();
+        let took = done.answer["value"]["drop_ms"].as_u64().unwrap();
+        assert!(took < WITHIN_MS.start, "{how}: {}", done.answer);
+        assert_kept(how, &done);
     }
 }
 
@@ -101,6 +110,6 @@ fn a_session_that_is_dropped_with_a_run_under_way_closes_all_in_time() {
         assert!(!done.failed(), "{how}: {}", done.answer);
         let took = done.answer["value"]["drop_ms"].as_u64().unwrap();
         assert!((WITHIN_MS.start..DROP_WITHIN_MS).contains(&took), "{how}: {}", done.answer);
-        done.assert_clean();
+        assert_kept(how, &done);
     }
 }
