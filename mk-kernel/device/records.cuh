@@ -14,7 +14,7 @@ template <bool AHEAD>
 struct Records {
     static constexpr u32 PARTS = sizeof(Task) / 16, BATCH = WARP / PARTS;
     static constexpr u32 UNASKED = ~0u, NONE = ~0u - 1;  // in `claimed`
-    static constexpr u32 FAR = 8 * BATCH;  // from memory it takes 2 us, and a short task a tenth of that
+    static constexpr u32 FAR = 8 * BATCH;  // so far ahead, records of the shortest tasks come from memory in time
 
     Context& c;
     const u32 stream;
