@@ -4,36 +4,15 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(unsafe_code, reason = "what is bound and launched is the caller's promise")]
 
+#[path = "common/product.rs"]
+mod product;
+
 use mk_compute::{AllGatherGemm, Gather, Plan};
 use mk_core::*;
-use mk_kernel::driver::{Device, DeviceMemory, Driver, Graph, Memory as _, Stream};
+use mk_kernel::driver::{Device, DeviceMemory, Graph, Memory as _, Stream};
 use mk_kernel::{DeviceTensor, DeviceTensors, Gpu, Limits, Sabotage};
-
-fn device() -> Option<Device> {
-    let found = Driver::find().and_then(|d| d.device(0));
-    found.map_err(|e| println!("skipped: {e}")).ok()
-}
-
-fn registry(ranks: u64) -> Registry {
-    let builder = Registry::builder().transport(mk_nvlink::NvLink::new()).handlers(mk_compute::handlers());
-    builder.build(&World::local(ranks).unwrap()).unwrap()
-}
-
-/// Small integers: every sum is exact.
-fn integers(dtype: DType, rows: u64, cols: u64, seed: u64) -> Tensor {
-    let value = |i: u64| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 40_503) >> 7) % 7) as f32 - 3.0;
-    Tensor::from_f32(dtype, rows, cols, &(0..rows * cols).map(value).collect::<Vec<_>>())
-}
-
-fn shards(op: &AllGatherGemm, ranks: u32, a: &Tensor, b: &Tensor) -> Bindings {
-    let mut bindings = Bindings::new();
-    for r in 0..ranks {
-        let (rows, cols, rank) = (op.rows(ranks, r), op.cols(ranks, r), Rank(r as u16));
-        bindings.set(rank, AllGatherGemm::A, a.slice(rows.start, rows.end - rows.start, 0, a.cols));
-        bindings.set(rank, AllGatherGemm::B, b.slice(0, b.rows, cols.start, cols.end - cols.start));
-    }
-    bindings
-}
+use product::{Product, device, registry};
+use std::error::Error as Failure;
 
 /// Each plan, on worlds of one to four ranks of one GPU, for three epochs with new data each.
 #[test]
@@ -51,13 +30,11 @@ fn all_gather_gemm_has_the_simulators_bits() {
                     (Plan::Unfused, Gather::Pull),
                 ] {
                     let op = AllGatherGemm::new(m, n, k, dtype).plan_kind(plan).gather(gather).lanes(16);
-                    let program = op.plan(&registry).unwrap().verify(&registry, &Hardware::h200()).unwrap();
-                    let mut simulator = mk_sim::Simulator::builder(&registry).build();
+                    let product = Product::planned(&registry, op, (m, n, k), dtype);
                     for epoch in 0..3 {
-                        let (a, b) = (integers(dtype, m, k, epoch), integers(dtype, k, n, epoch + 9));
-                        let bindings = shards(&op, ranks, &a, &b);
-                        let want = simulator.run(&program, &bindings).unwrap();
-                        let got = gpu.run(&program, &bindings).unwrap();
+                        let want = product.want(epoch);
+                        let got = gpu.run(&product.program, &product.tensors(epoch)).unwrap();
+                        let op = &product.op;
                         assert!(got == want, "{op} ({plan}, {gather}) on {ranks} ranks, epoch {epoch}");
                     }
                 }
@@ -67,46 +44,6 @@ fn all_gather_gemm_has_the_simulators_bits() {
 }
 
 const FUSED: (u64, u64, u64) = (256, 512, 256);
-
-/// A fused product on some ranks, its tensors, and what must come out.
-struct Product {
-    registry: Registry,
-    program: Verified,
-    op: AllGatherGemm,
-    size: (u64, u64, u64),
-    ranks: u32,
-}
-
-impl Product {
-    fn new(ranks: u32, size: (u64, u64, u64), lanes: u16) -> Product {
-        let (m, n, k) = size;
-        let registry = registry(ranks.into());
-        let op =
-            AllGatherGemm::new(m, n, k, DType::Bf16).plan_kind(Plan::Fused).gather(Gather::Push).lanes(lanes);
-        let program = op.plan(&registry).unwrap().verify(&registry, &Hardware::h200()).unwrap();
-        Product { registry, program, op, size, ranks }
-    }
-
-    /// Moved slice by slice: units are narrower than rows, so every thread of a comm warp issues copies.
-    fn sliced(ranks: u32, size: (u64, u64, u64)) -> Product {
-        let product = Product::new(ranks, size, 4);
-        let op = product.op.clone().slices(4);
-        let program = op.plan(&product.registry).unwrap();
-        let program = program.verify(&product.registry, &Hardware::h200()).unwrap();
-        Product { op, program, ..product }
-    }
-
-    fn tensors(&self, seed: u64) -> Bindings {
-        let (m, n, k) = self.size;
-        let (a, b) = (integers(DType::Bf16, m, k, seed), integers(DType::Bf16, k, n, seed + 7));
-        shards(&self.op, self.ranks, &a, &b)
-    }
-
-    fn want(&self, seed: u64) -> Bindings {
-        let mut simulator = mk_sim::Simulator::builder(&self.registry).build();
-        simulator.run(&self.program, &self.tensors(seed)).unwrap()
-    }
-}
 
 fn fault(result: Result<Bindings, RunError>) -> Fault {
     match result {
@@ -297,8 +234,7 @@ fn regress_aiter_3928_a_recorded_run_is_replayed_with_new_inputs() {
     let bound = unsafe { gpu.bind(&product.program, &on_device.tensors(&product)) }.unwrap();
     let stream = &on_device.stream;
     // SAFETY: as above.
-    let graph =
-        Graph::record(stream, || unsafe { gpu.launch(&bound, &[stream]) }.map_err(Recorded::Run)).unwrap();
+    let graph = recorded(stream, || unsafe { gpu.launch(&bound, &[stream]) });
     for seed in 0..6 {
         on_device.fill(&product, seed);
         if seed % 3 == 2 {
@@ -323,7 +259,7 @@ fn regress_aiter_3928_a_recorded_run_is_replayed_with_new_inputs() {
     // SAFETY: as above.
     let mut record = |on: &Stream| {
         // SAFETY: as above.
-        Graph::record(on, || unsafe { gpu.launch(&bound, &[on]) }.map_err(Recorded::Run)).unwrap()
+        recorded(on, || unsafe { gpu.launch(&bound, &[on]) })
     };
     let [graph, second] = [record(stream), record(&other)];
     on_device.fill(&big, 1);
@@ -342,18 +278,9 @@ fn regress_aiter_3928_a_recorded_run_is_replayed_with_new_inputs() {
     assert!(on_device.result(&big) == want(&big, 1));
 }
 
-/// What recording can end in.
-#[derive(Debug)]
-#[allow(dead_code, reason = "shown when a test fails")]
-enum Recorded {
-    Run(RunError),
-    Driver(mk_kernel::driver::Error),
-}
-
-impl From<mk_kernel::driver::Error> for Recorded {
-    fn from(e: mk_kernel::driver::Error) -> Recorded {
-        Recorded::Driver(e)
-    }
+/// What a stream is given, recorded.
+fn recorded(stream: &Stream, give: impl FnOnce() -> Result<(), RunError>) -> Graph {
+    Graph::record(stream, || give().map_err(Box::<dyn Failure>::from)).unwrap()
 }
 
 /// Two streams at once: one run goes on, the other is refused, by a test on the device.

@@ -3,23 +3,17 @@
 //! Without a GPU these tests say that they are skipped.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use mk_compute::{AllGatherGemm, Gather, Plan, Scale, ScaleArgs};
+#[path = "common/product.rs"]
+mod product;
+
+use mk_compute::{Scale, ScaleArgs};
 use mk_core::*;
 use mk_kernel::abi::Role;
-use mk_kernel::driver::{Device, Driver};
+use mk_kernel::driver::Device;
 use mk_kernel::{Gpu, GpuBuilder, Limits, RoleEvent, Sabotage};
+use product::{Product, device, registry};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-
-fn device() -> Option<Device> {
-    let found = Driver::find().and_then(|d| d.device(0));
-    found.map_err(|e| println!("skipped: {e}")).ok()
-}
-
-fn registry(ranks: u64) -> Registry {
-    let builder = Registry::builder().transport(mk_nvlink::NvLink::new()).handlers(mk_compute::handlers());
-    builder.build(&World::local(ranks).unwrap()).unwrap()
-}
 
 /// A launch a run, and resident.
 fn sessions<'a>(registry: &'a Registry, device: &Device) -> [GpuBuilder<'a>; 2] {
@@ -27,49 +21,7 @@ fn sessions<'a>(registry: &'a Registry, device: &Device) -> [GpuBuilder<'a>; 2] 
     [builder(), builder().resident()]
 }
 
-/// Small integers: every sum is exact.
-fn integers(rows: u64, cols: u64, seed: u64) -> Tensor {
-    let value = |i: u64| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 40_503) >> 7) % 7) as f32 - 3.0;
-    Tensor::from_f32(DType::Bf16, rows, cols, &(0..rows * cols).map(value).collect::<Vec<_>>())
-}
-
 const RANKS: u32 = 2;
-
-/// A fused product on two ranks.
-struct Product {
-    registry: Registry,
-    op: AllGatherGemm,
-    size: (u64, u64, u64),
-    program: Verified,
-}
-
-impl Product {
-    fn new(size: (u64, u64, u64), lanes: u16) -> Product {
-        let (m, n, k) = size;
-        let registry = registry(RANKS.into());
-        let op =
-            AllGatherGemm::new(m, n, k, DType::Bf16).plan_kind(Plan::Fused).gather(Gather::Push).lanes(lanes);
-        let program = op.plan(&registry).unwrap().verify(&registry, &Hardware::h200()).unwrap();
-        Product { registry, op, size, program }
-    }
-
-    fn tensors(&self, seed: u64) -> Bindings {
-        let (m, n, k) = self.size;
-        let (a, b) = (integers(m, k, seed), integers(k, n, seed + 7));
-        let mut bindings = Bindings::new();
-        for r in 0..RANKS {
-            let (rows, cols, rank) = (self.op.rows(RANKS, r), self.op.cols(RANKS, r), Rank(r as u16));
-            bindings.set(rank, AllGatherGemm::A, a.slice(rows.start, rows.end - rows.start, 0, k));
-            bindings.set(rank, AllGatherGemm::B, b.slice(0, k, cols.start, cols.end - cols.start));
-        }
-        bindings
-    }
-
-    fn want(&self, seed: u64) -> Bindings {
-        let mut simulator = mk_sim::Simulator::builder(&self.registry).build();
-        simulator.run(&self.program, &self.tensors(seed)).unwrap()
-    }
-}
 
 // ------------------------------------------------------------------------------------------------- checks
 
@@ -172,7 +124,7 @@ fn summary(trace: &Trace) -> (usize, u64) {
 fn every_task_of_a_run_is_in_its_trace_once() {
     let Some(device) = device() else { return };
     for (size, lanes) in [((256, 512, 256), 4), ((640, 1032, 1096), 16)] {
-        let product = Product::new(size, lanes);
+        let product = Product::new(RANKS, size, lanes);
         for (builder, kind) in sessions(&product.registry, &device).into_iter().zip(["launched", "resident"])
         {
             let mut gpu = builder.open().unwrap();
@@ -245,7 +197,7 @@ fn tasks_that_are_claimed_are_told_by_run_too() {
 #[test]
 fn a_run_that_failed_leaves_its_trace() {
     let Some(device) = device() else { return };
-    let product = Product::new((256, 512, 256), 4);
+    let product = Product::new(RANKS, (256, 512, 256), 4);
     let limits = Limits { start_us: 200_000, run_us: 100_000, ..Limits::default() };
     for builder in sessions(&product.registry, &device) {
         let mut gpu = builder.limits(limits).open().unwrap();
@@ -265,7 +217,7 @@ fn a_run_that_failed_leaves_its_trace() {
 #[test]
 fn a_session_without_tracing_says_so() {
     let Some(device) = device() else { return };
-    let product = Product::new((256, 512, 256), 4);
+    let product = Product::new(RANKS, (256, 512, 256), 4);
     let mut gpu = Gpu::open(&product.registry, &device, Limits::default()).unwrap();
     assert!(gpu.run(&product.program, &product.tensors(1)).unwrap() == product.want(1));
     let refused = gpu.trace(&product.program).unwrap_err();
