@@ -229,23 +229,40 @@ impl Gpu {
 
     /// After a fault nothing of the old memory is used again: what was under way may still land there.
     fn after<T>(&mut self, result: Result<T, RunError>) -> Result<T, RunError> {
-        if let Err(error @ RunError::Hardware(why)) = &result
+        let error = match &result {
+            Err(error @ (RunError::Fault(_) | RunError::Hardware(_))) => error,
+            _ => return result,
+        };
+        self.generation += 1;
+        if let RunError::Hardware(why) = error
             && is_stuck(error)
         {
+            self.stuck = Some(why.clone());
             // To free what it uses would wait for it, for ever.
             std::mem::forget(std::mem::take(&mut self.loaded));
-            self.generation += 1;
-            self.stuck = Some(why.clone());
             return result;
         }
-        if matches!(result, Err(RunError::Fault(_) | RunError::Hardware(_))) {
-            self.failed = self.failed_run(&result);
-            self.loaded.clear();
-            self.generation += 1;
-            // If this fails, so does whatever comes next; the fault came first.
-            let _ = self.places.iter_mut().try_for_each(Place::renew);
+        self.failed = self.failed_run(&result);
+        if let Err(RunError::Hardware(why)) = self.close_all() {
+            self.stuck = Some(why);
+            return result;
         }
+        // If this fails, so does whatever comes next; the fault came first.
+        let _ = self.places.iter_mut().try_for_each(Place::renew);
         result
+    }
+
+    /// Gives the memory of all programs back, once their last runs have ended: also of those that have not failed. What a kernel
+    /// that stays may use is kept.
+    fn close_all(&mut self) -> Result<(), RunError> {
+        let loaded = std::mem::take(&mut self.loaded);
+        let ends: Result<Vec<End>, RunError> =
+            loaded.iter().map(|l| l.close(&mut self.places, &self.limits)).collect();
+        let closed = ends.and_then(|ends| if ends.contains(&End::GivenUp) { Ok(()) } else { self.park() });
+        if closed.is_err() {
+            std::mem::forget(loaded);
+        }
+        closed
     }
 
     fn usable(&self) -> Result<(), RunError> {
@@ -363,10 +380,7 @@ impl Session for Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         // What kernels use is freed next, unless one of them stays: to free it would wait for that, for ever.
-        let ends: Vec<End> = self.loaded.iter().map(|l| l.close(&mut self.places, &self.limits)).collect();
-        let left = ends.contains(&End::GivenUp) || self.park().is_ok();
-        if self.stuck.is_some() || ends.contains(&End::Stuck) || !left {
-            std::mem::forget(std::mem::take(&mut self.loaded));
+        if self.close_all().is_err() || self.stuck.is_some() {
             std::mem::forget(std::mem::take(&mut self.places));
             std::mem::forget(std::mem::take(&mut self.later));
         }

@@ -33,8 +33,6 @@ pub(super) enum End {
     Out,
     /// Kernels were told to leave, and have left.
     GivenUp,
-    /// A kernel stays.
-    Stuck,
 }
 
 /// A rank of this process.
@@ -366,19 +364,20 @@ impl Loaded {
     }
 
     /// Before the memory is given back: waits for runs that nobody has waited for.
-    pub(super) fn close(&self, places: &mut [Place], limits: &Limits) -> End {
+    ///
+    /// # Errors
+    /// A kernel stays.
+    pub(super) fn close(&self, places: &mut [Place], limits: &Limits) -> Result<End, RunError> {
         let begin = Instant::now();
         let patient = |begin: Instant| begin.elapsed() < Duration::from_micros(limits.whole_us);
         while !self.is_out() && patient(begin) && attend(places, limits).is_ok_and(|well| well) {
             std::thread::sleep(POLL);
         }
         if self.is_out() {
-            End::Out
-        } else if is_stuck(&faults::give_up(self, places, limits)) {
-            End::Stuck
-        } else {
-            End::GivenUp
+            return Ok(End::Out);
         }
+        let why = faults::give_up(self, places, limits);
+        if is_stuck(&why) { Err(why) } else { Ok(End::GivenUp) }
     }
 
     /// How many epochs have ended, if nothing went wrong.
