@@ -273,8 +273,8 @@ struct Frame : Context {
         step<PAGES>();
     }
 
-    // All groups of the task are on their way. (To hold the last one until the next task cost 1.8 us at a change of
-    // handler.)
+    // All groups of the task are on their way. (To hold the last one until the next task made a change of
+    // handler slow.)
     template <u32 PAGES>
     DEV void end_groups() {
         if (held == NONE) return;

@@ -131,7 +131,7 @@ struct Lane {
     }
 
     // What takes a round trip to memory, none of it waited for: records are read meanwhile. Tensor maps are acquired here,
-    // once a run. (Each user at its first use cost 3 us a launch.)
+    // once a run: each user at its first use made launches longer.
     DEV void look() {
         const Params& p = c.params;
         const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;

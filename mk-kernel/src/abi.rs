@@ -384,10 +384,8 @@ device_codes! {
         Alignment = 5 => "ALIGNMENT",
         /// Arguments that the handler cannot take on a GPU.
         Arguments = 6 => "ARGUMENTS",
-        /// The host told the kernel to leave.
-        Host = 7 => "HOST",
         /// As `Signal`, of the first wait of a run that was not met at once: the bound of the start.
-        Start = 8 => "START",
+        Start = 7 => "START",
     }
 }
 

@@ -159,7 +159,7 @@ fn explain(loaded: &Loaded, record: &Record, limits: &Limits) -> Fault {
             "a rectangle does not consist of 16-byte rows: on a GPU, rows and their starts are multiples of 16 bytes",
         ),
         Some(FaultReason::Arguments) => kernel("its arguments are too large for a GPU"),
-        Some(FaultReason::Host) | None => kernel("it was told to leave"),
+        None => kernel("it was told to leave"),
     };
     Fault { rank, task: task_name(program, record), signal, expected, seen, epoch, reason }
 }

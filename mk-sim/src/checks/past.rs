@@ -30,7 +30,7 @@ pub(super) enum End {
 /// Steps of a search that stops at what it looks for: enough for a way over two or three tasks. Others are found by
 /// closures.
 const NEAR: u64 = 32;
-/// Steps of all searches: so many, and so many for each post of the run. A step takes some 20 ns.
+/// Steps of all searches: so many, and so many for each post of the run.
 const STEPS: u64 = 1 << 26;
 const STEPS_A_POST: u64 = 64;
 /// Words in closures that are kept, of some 24 bytes each; beyond that they are forgotten and start again.
