@@ -15,8 +15,8 @@ struct Copy {
 
     static DEV u32 check(const Context& c, const Args& a) {
         if (a.rows == 0 || a.cols == 0) return 0;
-        const u32 reason = c.check_rows(a.src, c.params.rank, a.src_col, a.cols);
-        return reason != 0 ? reason : c.check_rows(a.dst, c.params.rank, a.dst_col, a.cols);
+        const u32 reason = c.check_rows(a.src, a.src_col, a.cols);
+        return reason != 0 ? reason : c.check_rows(a.dst, a.dst_col, a.cols);
     }
 
     static DEV u64 groups(const Context& c, const Args& a) { return pieces(c, a).count(); }
@@ -24,10 +24,10 @@ struct Copy {
     static DEV void load(Frame& f, const Args& a) {
         Pieces p = pieces(f, a);
         do {
-            f.reach(p.block());
+            if (f.guarded()) f.reach(p.block());
             const u32 rows = p.piece_rows(), row_bytes = p.piece_cols() * f.region(a.src).element_bytes;
             const Group g = f.acquire<pages, ROLE_STORE>(rows * row_bytes);
-            f.load_rows(g, 0, f.place(a.src, f.params.rank, a.src_row + p.row, a.src_col + p.col), rows, row_bytes);
+            f.load_rows(g, 0, f.place(a.src, a.src_row + p.row, a.src_col + p.col), rows, row_bytes);
         } while (p.next() && !f.dead);
     }
 
@@ -35,7 +35,7 @@ struct Copy {
         Pieces p = pieces(f, a);
         do {
             const u32 from = f.wait_full<ROLE_STORE>();
-            const Place to = f.place(a.dst, f.params.rank, a.dst_row + p.row, a.dst_col + p.col);
+            const Place to = f.place(a.dst, a.dst_row + p.row, a.dst_col + p.col);
             f.store_rows(to, from, p.piece_rows(), p.piece_cols() * f.region(a.dst).element_bytes);
             f.end_group<pages>();
         } while (p.next() && !f.dead);

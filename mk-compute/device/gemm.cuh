@@ -89,11 +89,11 @@ struct Gemm {
         }
     }
 
-    static DEV u32 warpgroup() { return threadIdx.x / WARPGROUP - 1; }
+    static DEV u32 warpgroup(const Frame& f) { return f.warp / (WARPGROUP / WARP) - 1; }
 
     template <u32 DTYPE>
     static DEV void tile(Frame& f, const Args& a) {
-        if (warpgroup() * BOX_ROWS >= a.rows) return pass_over(f, a);
+        if (warpgroup(f) * BOX_ROWS >= a.rows) return pass_over(f, a);
         float sum[128];
         multiply<DTYPE>(f, a, sum);
         f.begin_output();
@@ -120,8 +120,8 @@ struct Gemm {
         u32 before = 0;
         for (u32 block = 0; block < count; block++) {
             const u32 at = f.wait_full<ROLE_MATH>();
-            if (block + 1 == count && last_k != BLOCK_K) clear_from(at, last_k);
-            const u64 da = ptx::wgmma_descriptor(at + warpgroup() * BOX_BYTES, 16, ATOM_BYTES);
+            if (block + 1 == count && last_k != BLOCK_K) clear_from(f, at, last_k);
+            const u64 da = ptx::wgmma_descriptor(at + warpgroup(f) * BOX_BYTES, 16, ATOM_BYTES);
             const u64 db = ptx::wgmma_descriptor(at + B_OFFSET, BOX_BYTES, ATOM_BYTES);
             ptx::wgmma_fence();
             ptx::wgmma_64x256x16<DTYPE>(sum, da, db, block != 0);
@@ -148,19 +148,19 @@ struct Gemm {
 
     // Clears A's columns and B's rows from `k` on: both, for 0 times NaN is NaN. Each warp does all that its own part of the
     // product reads, so no barrier is needed; what several of them write is the same.
-    static DEV void clear_from(u32 at, u32 k) {
-        const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP % 4;
-        const u32 a_rows = at + warpgroup() * BOX_BYTES + warp * 16 * ROW_BYTES;
-        for (u32 i = lane; i < 16 * BOX_COLS; i += WARP) {
-            const u32 row = i / BOX_COLS, col = i % BOX_COLS;
-            if (col < k) continue;
+    static DEV void clear_from(const Frame& f, u32 at, u32 k) {
+        const u32 lane = threadIdx.x % WARP, warp = f.warp % 4;
+        const u32 a_rows = at + warpgroup(f) * BOX_BYTES + warp * 16 * ROW_BYTES;
+        for (u32 first = 0; first < 16 * BOX_COLS; first += WARP) {
+            const u32 i = first + lane, row = i / BOX_COLS, col = i % BOX_COLS;
             const u32 chunk = (col * 2 / CHUNK) ^ (row % 8);
-            ptx::store_shared_16(a_rows + row * ROW_BYTES + chunk * CHUNK + col * 2 % CHUNK, 0);
+            ptx::store_shared_16_if(col >= k, a_rows + row * ROW_BYTES + chunk * CHUNK + col * 2 % CHUNK, 0);
         }
         for (u32 box = 0; box < COLS / BOX_COLS; box++) {
             const u32 from = at + B_OFFSET + box * BOX_BYTES;
-            for (u32 byte = k * ROW_BYTES + lane * 16; byte < BOX_BYTES; byte += WARP * 16) {
-                ptx::store_shared_128(from + byte, uint4{0, 0, 0, 0});
+            for (u32 first = k * ROW_BYTES; first < BOX_BYTES; first += WARP * 16) {
+                const u32 byte = first + lane * 16;
+                ptx::store_shared_128_if(byte < BOX_BYTES, from + byte, uint4{0, 0, 0, 0});
             }
         }
         ptx::fence_proxy_async_shared();
@@ -172,23 +172,21 @@ struct Gemm {
     // Each warp has 16 rows of the tile, and stages 64 columns of them at a time: no block-wide barrier.
     template <u32 DTYPE>
     static DEV void write(Frame& f, const Args& a, const float (&sum)[128]) {
-        const u32 lane = threadIdx.x % WARP, staging = f.staging();
-        const u32 first_row = warpgroup() * BOX_ROWS + threadIdx.x / WARP % 4 * 16;
+        const u32 staging = f.staging();
+        const u32 first_row = warpgroup(f) * BOX_ROWS + f.warp % 4 * 16;
         const u32 copy = f.rotation(f.region(a.c));
 #pragma unroll
         for (u32 q = 0; q < COLS / BOX_COLS; q++) {
-            if (lane == 0) ptx::bulk_wait_read<0>();
+            ptx::bulk_wait_read<0>();
             __syncwarp();
             stage<DTYPE>(staging, sum, q * 32);
             ptx::fence_proxy_async_shared();
             __syncwarp();
             const u32 first_col = q * BOX_COLS;
             if (first_row + 16 <= a.rows && first_col + BOX_COLS <= a.cols) {
-                if (lane == 0 && !f.dead) {
-                    const u32 col = (u32)a.col + first_col, row = (u32)a.c_row + first_row;
-                    ptx::tensor_store(f.map(a.c, MAP_STORE), col, row, copy, staging);
-                    ptx::bulk_commit();
-                }
+                const u32 col = (u32)a.col + first_col, row = (u32)a.c_row + first_row;
+                ptx::tensor_store_if(f.leads() && !f.dead, f.map(a.c, MAP_STORE), col, row, copy, staging);
+                ptx::bulk_commit();
             } else {
                 write_part(f, a, staging, first_row, first_col);
             }
@@ -211,12 +209,12 @@ struct Gemm {
     // At the edge of a tile, where a whole box would reach into another's: only what belongs to this one.
     static DEV void write_part(Frame& f, const Args& a, u32 staging, u32 first_row, u32 first_col) {
         if (f.dead) return;
-        const Place to = f.place(a.c, f.params.rank, a.c_row + first_row, a.col + first_col);
-        for (u32 i = threadIdx.x % WARP; i < 16 * (ROW_BYTES / CHUNK); i += WARP) {
-            const u32 row = i / 8, chunk = i % 8;
-            if (first_row + row >= a.rows || first_col + chunk * (CHUNK / 2) >= a.cols) continue;
+        const Place to = f.place(a.c, a.c_row + first_row, a.col + first_col);
+        for (u32 first = 0; first < 16 * (ROW_BYTES / CHUNK); first += WARP) {
+            const u32 i = first + threadIdx.x % WARP, row = i / 8, chunk = i % 8;
+            const bool inside = first_row + row < a.rows && first_col + chunk * (CHUNK / 2) < a.cols;
             const uint4 v = ptx::load_shared_128(staging + row * ROW_BYTES + (chunk ^ (row % 8)) * CHUNK);
-            ptx::store_global_128(to.row(row, chunk * CHUNK), v);
+            ptx::store_global_128_if(inside, to.row(row, chunk * CHUNK), v);
         }
     }
 

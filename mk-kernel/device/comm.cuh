@@ -42,7 +42,7 @@ struct Comm : Context {
     u32 stored_1 = 0, stored_2 = 0;
     u32 raised = 0;  // units whose Block posts are made
 
-    DEV Comm() : Context(ROLE_COMM) { record = Arena::COMM_RECORD; }
+    DEV explicit Comm(u32 warp) : Context(ROLE_COMM, warp) { record = Arena::COMM_RECORD; }
 
     DEV u32 thread() const { return threadIdx.x % WARP; }
 
@@ -51,8 +51,7 @@ struct Comm : Context {
     DEV void agree() { dead = __any_sync(EVERYONE, dead); }
 
     DEV void fail_together(u32 reason, u32 word, u64 seen) {
-        if (thread() == 0) fail(reason, word, 0, seen);
-        agree();
+        fail(reason, word, 0, seen);
     }
 
     // ------------------------------------------------------------------------------------------ waits and posts
@@ -63,10 +62,8 @@ struct Comm : Context {
         asked = false;
         stored = stored_1 = stored_2 = raised = 0;
         if (flags == 0) return;
-        if (thread() == 0) {
-            ledger().raised_words = 0;
-            if (flags & TASK_GUARDS) open_guards();
-        }
+        ledger().raised_words = 0;
+        if (flags & TASK_GUARDS) open_guards();
         agree();
     }
 
@@ -76,8 +73,7 @@ struct Comm : Context {
     // Whether unit `unit` may be read.
     DEV bool unit_ready(u32 unit) {
         if (!(flags & TASK_GUARDS)) return true;
-        bool ready = true;
-        if (thread() == 0 && unit >= ledger().guard) ready = pass_guards<false>(unit);
+        const bool ready = unit < ledger().guard || pass_guards<false>(unit);
         return together(ready);
     }
 
@@ -85,7 +81,7 @@ struct Comm : Context {
     DEV void begin_unit(u32 unit) {
         if (unit_ready(unit)) return;
         flush();
-        if (thread() == 0) pass_guards<true>(unit);
+        pass_guards<true>(unit);
         agree();
     }
 
@@ -100,32 +96,35 @@ struct Comm : Context {
     DEV void raise(u32 landed) {
         if (asked) ptx::fence_proxy_async();
         __syncwarp();
-        if (thread() == 0) raise_words(landed);
+        raise_words(landed);
         raised = landed;
         agree();
     }
 
     DEV void raise_words(u32 landed) {
         const Task& t = current();
+        const u32 known = ledger().raised_words;
+        u32 all = known;
 #pragma unroll 1
         for (u32 i = 0; i < POSTS; i++) {
             const Post& p = t.posts[i];
             if (p.total == 0 || post_at(p) != POST_AT_BLOCK) continue;
             const u32 every = p.every > 0 ? p.every : 1, words = ptx::divide(units + every - 1, every);
-            const u32 before = ledger().raised_words >> (16 * i) & 0xffff;
+            const u32 before = known >> (16 * i) & 0xffff;
             u32 made = before;
             while (made < words && (landed >= units || (made + 1) * every <= landed)) post(p, asked, made++);
-            ledger().raised_words += (made - before) << (16 * i);
+            all += (made - before) << (16 * i);
         }
+        ledger().raised_words = all;
     }
 
     // The end of every task: waits for words of units without bytes, then the posts.
     DEV void close() {
         begin_unit(~0u);
-        if (flags & TASK_LOADED_POSTS && thread() == 0) post_all(POST_AT_LOADED, asked);
+        if (flags & TASK_LOADED_POSTS) post_all(POST_AT_LOADED, asked);
         stored = units;
         if (flags & (TASK_BLOCK_POSTS | TASK_DONE_POSTS)) flush();
-        if (flags & TASK_DONE_POSTS && thread() == 0) post_all(POST_AT_DONE, asked);
+        if (flags & TASK_DONE_POSTS) post_all(POST_AT_DONE, asked);
         agree();
     }
 
@@ -139,7 +138,7 @@ struct Comm : Context {
         ptx::bulk_wait_read<0>();  // what lay there has left, for every thread that stored some of it
         __syncwarp();
         const Group g{slot_address(filled), shared + slot_barrier(filled)};
-        if (thread() == 0) ptx::mbarrier_arrive_expect(g.barrier, bytes);
+        ptx::mbarrier_arrive_expect_if(leads(), g.barrier, bytes);
         __syncwarp();
         filled++;
         return g;
@@ -229,8 +228,8 @@ struct Chunk {
 
 DEV void Comm::transfer(const CopyArgs& a, u32 src_rank, u32 dst_rank, Combine how) {
     asked = true;
-    if (thread() == 0) {
-        Job& j = *(Job*)(shared_memory + Arena::COMM_JOB);
+    if (leads()) {
+        Job& j = at<Job>(Arena::COMM_JOB);
         j.src = place(a.src, src_rank, a.src_row, a.src_col);
         j.dst = place(a.dst, dst_rank, a.dst_row, a.dst_col);
         j.rows = a.rows;
@@ -255,7 +254,7 @@ struct Transfer {
     const Job& job;
     Chunk in, out;  // the next one to be read, and to be written
 
-    DEV explicit Transfer(Comm& c) : c(c), job(*(const Job*)(shared_memory + Arena::COMM_JOB)) {}
+    DEV explicit Transfer(Comm& c) : c(c), job(c.at<const Job>(Arena::COMM_JOB)) {}
 
     // One chunk is read ahead of the one that is written, unless its unit must be waited for.
     DEV void run() {
@@ -287,11 +286,10 @@ struct Transfer {
             from += HALF;
         }
         u8* const to = job.dst.row(out.row, out.byte());
-        if (bytes == job.dst.pitch) {
-            if (c.thread() == 0) ptx::bulk_store(to, from, rows * bytes);
-        } else {
-            for (u32 r = c.thread(); r < rows; r += WARP)
-                ptx::bulk_store(to + (u64)r * job.dst.pitch, from + r * bytes, bytes);
+        const Cut cut(rows, bytes, job.dst.pitch);
+        for (u32 first = 0; first < cut.pieces; first += WARP) {
+            const u32 i = first + c.thread();
+            ptx::bulk_store_if(i < cut.pieces, to + (u64)i * job.dst.pitch, from + i * cut.bytes, cut.bytes);
         }
         out.next(job);
         c.end_chunk(out.unit);
@@ -299,12 +297,10 @@ struct Transfer {
 
     DEV void load(const Group& g, u32 offset, const Place& place, u32 rows, u32 bytes) {
         const u8* const from = place.row(in.row, in.byte());
-        if (bytes == place.pitch) {
-            if (c.thread() == 0) ptx::bulk_load(g.at + offset, from, rows * bytes, g.barrier);
-        } else {
-            for (u32 r = c.thread(); r < rows; r += WARP) {
-                ptx::bulk_load(g.at + offset + r * bytes, from + (u64)r * place.pitch, bytes, g.barrier);
-            }
+        const Cut cut(rows, bytes, place.pitch);
+        for (u32 first = 0; first < cut.pieces; first += WARP) {
+            const u32 i = first + c.thread(), to = g.at + offset + i * cut.bytes;
+            ptx::bulk_load_if(i < cut.pieces, to, from + (u64)i * place.pitch, cut.bytes, g.barrier);
         }
     }
 
@@ -322,13 +318,14 @@ struct Transfer {
     template <u32 DTYPE>
     DEV void add_as(u32 from, u32 to, u32 bytes) {
         constexpr u32 COUNT = 16 / Element<DTYPE>::BYTES;
-        for (u32 i = c.thread() * 16; i < bytes; i += WARP * 16) {
+        for (u32 first = 0; first < bytes; first += WARP * 16) {  // up to the end of the half at most: it is a multiple
+            const u32 i = first + c.thread() * 16;
             typename Element<DTYPE>::Number x[COUNT], y[COUNT];
             load_numbers<DTYPE, COUNT>(from + i, x);
             load_numbers<DTYPE, COUNT>(to + i, y);
 #pragma unroll
             for (u32 j = 0; j < COUNT; j++) y[j] = sum(y[j], x[j]);
-            store_numbers<DTYPE, COUNT>(to + i, y);
+            store_numbers<DTYPE, COUNT>(i < bytes, to + i, y);
         }
     }
 

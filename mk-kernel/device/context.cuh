@@ -31,8 +31,10 @@ constexpr u32 RUN = PARAMS + sizeof(Params);
 constexpr u32 RUN_BYTES = 24;
 constexpr u32 BRIEFS = RUN + RUN_BYTES;
 constexpr u32 LEDGERS = BRIEFS + TASK_SLOTS * 8;  // by warp
-constexpr u32 LEDGER_BYTES = 64;
-constexpr u32 EPOCHS = LEDGERS + THREADS / WARP * LEDGER_BYTES;  // by clock, read once a run
+constexpr u32 LEDGER_BYTES = 40;
+constexpr u32 LOGS = LEDGERS + THREADS / WARP * LEDGER_BYTES;  // by role
+constexpr u32 LOG_BYTES = 24;
+constexpr u32 EPOCHS = LOGS + ROLES * LOG_BYTES;  // by clock, read once a run
 constexpr u32 ROTATIONS = EPOCHS + CLOCKS * 8;  // by depth: the rotating copy of this epoch, a u32 each
 constexpr u32 ROTATIONS_BYTES = (MAX_DEPTH + 2) / 2 * 8;
 
@@ -78,7 +80,8 @@ DEV u32 post_at(const Post& p) { return p.bits & 3; }
 DEV u32 post_kind(const Post& p) { return p.bits >> 2 & 3; }
 DEV u32 post_clock(const Post& p) { return p.bits >> 4 & 7; }
 
-// What one thread of a warp keeps in shared memory, for it is seldom needed and registers are scarce outside of math.
+// What a warp keeps in shared memory, for it is seldom needed and registers are scarce outside of math. All of its threads
+// write the same.
 struct Ledger {
     // The fault that the warp saw; reason 0: none.
     u32 reason, word;
@@ -88,10 +91,14 @@ struct Ledger {
     u32 guard, guard_words, started;
     // Comm: words raised of Block posts, 16 bits for each post.
     u32 raised_words;
-    // Trace.
-    u64 began_ns, waited_ns, events;
 };
 static_assert(sizeof(Ledger) <= Arena::LEDGER_BYTES, "as the arena has it");
+
+// What a role keeps for its trace.
+struct Log {
+    u64 began_ns, waited_ns, events;
+};
+static_assert(sizeof(Log) <= Arena::LOG_BYTES, "as the arena has it");
 
 // What a lane keeps of its runs, in shared memory: registers are scarce.
 struct Run {
@@ -110,6 +117,17 @@ struct Place {
     DEV u8* row(u32 r, u32 byte = 0) const { return at + (u64)r * pitch + byte; }
 };
 
+// Rows that lie one after the other in shared memory, and with a pitch elsewhere: how they are cut into copies.
+struct Cut {
+    u32 pieces, bytes;
+
+    DEV Cut(u32 rows, u32 row_bytes, u32 pitch) {
+        const bool whole = row_bytes == pitch;
+        pieces = row_bytes == 0 ? 0 : whole ? min(rows, 1u) : rows;
+        bytes = whole ? rows * row_bytes : row_bytes;
+    }
+};
+
 // Shared memory that copies fill.
 struct Group {
     u32 at;       // its address
@@ -117,28 +135,38 @@ struct Group {
 };
 
 // What every role has: where it is, whether it still lives, its waits and posts. One object a thread, in registers.
+//
+// Load and store are one thread each; the other roles are whole warps, whose threads go the same way: each waits, decides and
+// notes what all of them do, and one of them acts (`leads`). No loop is entered by some threads alone, and none has an end
+// that hangs on `threadIdx`: the compiler then lets go of all care for threads that have parted, which costs 50 clocks in
+// each turn of each loop of the kernel, and puts what seldom happens out of the way.
 struct Context {
-    const Params& params;
     const u32 shared;  // address of shared_memory
+    const Params& params;
     const u32 role;
+    const u32 warp;               // of the block
     u32 record = Arena::RECORDS;  // of the current task
     u32 task = 0;                 // its place in params.tasks
     bool dead = false;            // a fault was seen
     u32 run_parity = 0;           // of the next run's beginning
 
-    DEV explicit Context(u32 role)
-        : params(*(const Params*)(shared_memory + Arena::PARAMS)),
-          shared(ptx::shared_address(shared_memory)),
-          role(role) {}
+    DEV Context(u32 role, u32 warp)
+        : shared(ptx::shared_address(shared_memory)), params(at<const Params>(Arena::PARAMS)), role(role), warp(warp) {}
 
-    DEV const Task& current() const { return *(const Task*)(shared_memory + record); }
-    DEV Ledger& ledger() const {
-        return *(Ledger*)(shared_memory + Arena::LEDGERS + threadIdx.x / WARP * Arena::LEDGER_BYTES);
+    // What lies in shared memory, at `offset`.
+    template <class T>
+    DEV T& at(u32 offset) const {
+        return ptx::shared_object<T>(shared + offset);
     }
+
+    DEV const Task& current() const { return at<const Task>(record); }
+    DEV Ledger& ledger() const { return at<Ledger>(Arena::LEDGERS + warp * Arena::LEDGER_BYTES); }
+    // Of the threads that run this together, one.
+    DEV bool leads() const { return threadIdx.x % WARP == 0; }
     DEV u32 lane() const { return blockIdx.x - params.first_block; }
 
     // The epoch of a clock, from 1. It is in device memory, was read at the start, and changes only when all have left.
-    DEV u64 epoch(u32 clock = 0) const { return *(const u64*)(shared_memory + Arena::EPOCHS + clock * 8); }
+    DEV u64 epoch(u32 clock = 0) const { return at<const u64>(Arena::EPOCHS + clock * 8); }
 
     // -- faults
 
@@ -152,11 +180,11 @@ struct Context {
         l.reason = reason;
     }
 
-    // Before a role leaves, by one thread. The first fault of a rank wins: it writes the record, its reason last.
+    // Before a role leaves. The first fault of a rank wins: it writes the record, its reason last.
     DEV void report() const {
         const Ledger& n = ledger();
         Fault* const f = params.fault;
-        if (n.reason == 0 || ptx::compare_and_swap(&f->abort, 0, 1) != 0) return;
+        if (n.reason == 0 || !raise_abort(f, 1)) return;
         ptx::store_relaxed(&f->rank, params.rank);
         ptx::store_relaxed(&f->lane, lane());
         ptx::store_relaxed(&f->role, role);
@@ -170,6 +198,13 @@ struct Context {
         ptx::store_release(&f->reason, n.reason);
     }
 
+    // False: it was raised already.
+    DEV bool raise_abort(Fault* of, u32 why) const {
+        u32 was = 0;
+        if (leads()) was = ptx::compare_and_swap(&of->abort, 0, why);
+        return __shfl_sync(~0u, was, 0) == 0;
+    }
+
     // Whether somebody else has raised the abort word.
     DEV bool aborted() const { return ptx::load_relaxed(&params.fault->abort) != 0; }
 
@@ -180,7 +215,10 @@ struct Context {
     }
 
     DEV void wait_barrier(u32 barrier, u32 parity) {
-        if (dead || ptx::mbarrier_try_wait(shared + barrier, parity)) return;
+        if (RARE(!ptx::mbarrier_try_wait(shared + barrier, parity))) keep_waiting(barrier, parity);
+    }
+
+    DEV void keep_waiting(u32 barrier, u32 parity) {
         const u64 since = ptx::clock();
         for (u32 turn = 1; !dead && !ptx::mbarrier_try_wait(shared + barrier, parity); turn++) {
             if (turn % 16 != 0) continue;
@@ -195,7 +233,7 @@ struct Context {
 
     // -- runs
 
-    DEV Run& run() const { return *(Run*)(shared_memory + Arena::RUN); }
+    DEV Run& run() const { return at<Run>(Arena::RUN); }
 
     // Waits for the next run; false: there is none. It ends as the fetch warp's wait for the next run does.
     DEV bool begin_run() {
@@ -205,14 +243,14 @@ struct Context {
         return run().stop == 0;
     }
 
-    // This warp does nothing more of this run. By one thread; what it wrote by bulk copies has landed.
+    // This warp does nothing more of this run. What it wrote by bulk copies has landed.
     DEV void end_run() {
         if (dead) run().failed = 1;
         ptx::fence_proxy_async();
-        ptx::mbarrier_arrive(shared + Arena::RUN_ENDS);
+        ptx::mbarrier_arrive_if(leads(), shared + Arena::RUN_ENDS);
     }
 
-    // -- signals: words of the own rank. One thread polls, for each poll invalidates the L1.
+    // -- signals: words of the own rank. Each poll invalidates the L1, so no more warps than need it poll.
 
     DEV const u64* word(const Wait& w, u32 j) const {
         return params.signals[params.rank] + (w.word + j * (u32)w.stride);
@@ -274,13 +312,14 @@ struct Context {
     template <bool PATIENT>
     DEV bool pass_guards(u32 block) {
         const Task& t = current();
-        u32 next = ~0u;
-        bool any = false, all = true;
+        const u32 known = ledger().guard_words;
+        u32 words = known, next = ~0u;
+        bool all = true;
 #pragma unroll 1
         for (u32 i = 0; i < WAITS; i++) {
             const Wait& w = t.waits[i];
             if (w.total == 0 || wait_at(w) != WAIT_AT_BLOCK) continue;
-            const u32 every = w.every > 0 ? w.every : 1, before = ledger().guard_words >> (16 * i) & 0xffff;
+            const u32 every = w.every > 0 ? w.every : 1, before = known >> (16 * i) & 0xffff;
             u32 met = before;
             for (; met < w.count && met * every <= block; met++) {
                 if constexpr (PATIENT) {
@@ -291,12 +330,12 @@ struct Context {
                     break;
                 }
             }
-            any |= met != before;
-            ledger().guard_words += (met - before) << (16 * i);
+            words += (met - before) << (16 * i);
             if (met < w.count && met * every < next) next = met * every;
         }
         ledger().guard = next;
-        if (any) ptx::fence_proxy_async();
+        ledger().guard_words = words;
+        if (words != known) ptx::fence_proxy_async();
         return all;
     }
 
@@ -309,9 +348,9 @@ struct Context {
         if (moved) ptx::fence_proxy_async();
         u64* const at = words + (p.word + nth);
         if (post_kind(p) == SIGNAL_ADD) {
-            ptx::add_release(at, 1);
+            ptx::add_release_if(leads(), at, 1);
         } else {
-            ptx::store_release(at, (epoch(post_clock(p)) - 1) * p.total + p.ordinal);
+            ptx::store_release_if(leads(), at, (epoch(post_clock(p)) - 1) * p.total + p.ordinal);
         }
     }
 
@@ -329,7 +368,7 @@ struct Context {
 
     // Which of its rotating copies this epoch uses.
     DEV u32 rotation(const RegionInfo& r) const {
-        return *(const u32*)(shared_memory + Arena::ROTATIONS + r.depth * 4);
+        return at<const u32>(Arena::ROTATIONS + r.depth * 4);
     }
 
     // Where it lies on `rank` in this epoch; null if that is out of reach.
@@ -344,36 +383,57 @@ struct Context {
         return Place{base(id, rank) + row * r.pitch_bytes + col * r.element_bytes, (u32)r.pitch_bytes};
     }
 
+    // On this rank, where every region lies somewhere.
+    DEV Place place(u32 id, u64 row, u64 col) const {
+        const RegionInfo& r = region(id);
+        const u32 pitch = (u32)r.pitch_bytes;
+        return Place{r.own + rotation(r) * r.copy_bytes + row * pitch + col * r.element_bytes, pitch};
+    }
+
     // 0, or why bulk copies cannot move these columns of it: their addresses and sizes are multiples of 16 bytes.
     DEV u32 check_rows(u32 id, u32 rank, u64 col, u64 cols) const {
         const u8* const p = base(id, rank);
-        if (!p) return FAULT_UNREACHABLE;
+        return p ? check_rows(p, region(id), col, cols) : FAULT_UNREACHABLE;
+    }
+
+    DEV u32 check_rows(u32 id, u64 col, u64 cols) const {
         const RegionInfo& r = region(id);
+        return check_rows(r.own + rotation(r) * r.copy_bytes, r, col, cols);
+    }
+
+    static DEV u32 check_rows(const u8* at, const RegionInfo& r, u64 col, u64 cols) {
+        const u32 all = (u32)(u64)at | (u32)r.pitch_bytes | (u32)(col | cols) * r.element_bytes;
         if (r.pitch_bytes >> 31 != 0) return FAULT_ARGUMENTS;
-        const u64 all = (u64)p | r.pitch_bytes | col * r.element_bytes | cols * r.element_bytes;
         return all % 16 != 0 ? FAULT_ALIGNMENT : 0;
     }
 
     DEV const TensorMap* map(u32 id, u32 kind) const { return params.maps + (id * MAP_KINDS + kind); }
 
     // -- trace: one event a task and role, in a ring of its own. Only in kernels that are built for it: the global timer
-    // is slow to read.
+    // is slow to read. All threads of the warp write the same.
 #ifdef MK_TRACE
+    DEV Log& log() const { return at<Log>(Arena::LOGS + role * Arena::LOG_BYTES); }
     DEV u32 trace_ring() const { return lane() * ROLES + role; }
     DEV void trace_opens() {
-        if (params.trace_events != 0) ledger().events = params.trace_counts[trace_ring()];
+        if (params.trace_events != 0) log().events = params.trace_counts[trace_ring()];
     }
     DEV void trace_begins() {
-        ledger().began_ns = ptx::global_timer_ns();
-        ledger().waited_ns = 0;
+        log().began_ns = ptx::global_timer_ns();
+        log().waited_ns = 0;
     }
-    DEV void trace_wait_begins() { ledger().waited_ns -= ptx::global_timer_ns(); }
-    DEV void trace_wait_ends() { ledger().waited_ns += ptx::global_timer_ns(); }
+    DEV void trace_wait_begins() { trace_waited(0 - ptx::global_timer_ns()); }
+    DEV void trace_wait_ends() { trace_waited(ptx::global_timer_ns()); }
+    DEV void trace_waited(u64 more_ns) {
+        const u64 before = log().waited_ns;
+        __syncwarp();
+        log().waited_ns = before + more_ns;
+    }
     DEV void trace_ends() {
         const u32 capacity = params.trace_events;
         if (capacity == 0) return;
-        Ledger& l = ledger();
-        TraceEvent& e = params.trace[(u64)trace_ring() * capacity + (u32)l.events % capacity];
+        Log& l = log();
+        const u64 event = l.events;
+        TraceEvent& e = params.trace[(u64)trace_ring() * capacity + (u32)event % capacity];
         e.start_ns = l.began_ns;
         e.end_ns = ptx::global_timer_ns();
         e.waited_ns = l.waited_ns;
@@ -381,10 +441,11 @@ struct Context {
         e.task = task;
         e.op = current().op;
         e.role = (u16)role;
-        l.events++;
+        __syncwarp();
+        l.events = event + 1;
     }
     DEV void trace_closes() {
-        if (params.trace_events != 0) params.trace_counts[trace_ring()] = ledger().events;
+        if (params.trace_events != 0) params.trace_counts[trace_ring()] = log().events;
     }
 #else
     DEV void trace_opens() {}

@@ -88,10 +88,10 @@ struct Elementwise {
         if (a.rows == 0 || a.cols == 0) return 0;
         const Operands<INPUTS> o = Op::operands(a);
         for (u32 i = 0; i < INPUTS; i++) {
-            const u32 reason = c.check_rows(o.inputs[i], c.params.rank, a.src_col, a.cols);
+            const u32 reason = c.check_rows(o.inputs[i], a.src_col, a.cols);
             if (reason != 0) return reason;
         }
-        return c.check_rows(o.output, c.params.rank, a.dst_col, a.cols);
+        return c.check_rows(o.output, a.dst_col, a.cols);
     }
 
     static DEV u64 groups(const Context& c, const Args& a) { return pieces(c, a).count(); }
@@ -100,13 +100,13 @@ struct Elementwise {
     static DEV void load(Frame& f, const Args& a) {
         Pieces p = pieces(f, a);
         do {
-            f.reach(p.block());
+            if (f.guarded()) f.reach(p.block());
             const Operands<INPUTS> o = Op::operands(a);
             const u32 rows = p.piece_rows(), row_bytes = p.piece_cols() * f.region(o.inputs[0]).element_bytes;
             const Group g = f.acquire<pages, ROLE_MATH>(INPUTS * rows * row_bytes);
 #pragma unroll
             for (u32 i = 0; i < INPUTS; i++) {
-                const Place from = f.place(o.inputs[i], f.params.rank, a.src_row + p.row, a.src_col + p.col);
+                const Place from = f.place(o.inputs[i], a.src_row + p.row, a.src_col + p.col);
                 f.load_rows(g, i * PAGE_BYTES, from, rows, row_bytes);
             }
         } while (p.next() && !f.dead);
@@ -126,7 +126,7 @@ struct Elementwise {
         Pieces p = pieces(f, a);
         do {
             const u32 from = f.wait_done() + RESULT, id = Op::operands(a).output;
-            const Place to = f.place(id, f.params.rank, a.dst_row + p.row, a.dst_col + p.col);
+            const Place to = f.place(id, a.dst_row + p.row, a.dst_col + p.col);
             f.store_rows(to, from, p.piece_rows(), p.piece_cols() * f.region(id).element_bytes);
             f.end_group<pages>();
         } while (p.next() && !f.dead);
@@ -147,7 +147,8 @@ struct Elementwise {
         }
     }
 
-    // Each thread reads and writes the same 8 elements (4 where both types are wide), so it may work in place.
+    // Each thread reads and writes the same 8 elements (4 where both types are wide), so it may work in place. What lies behind
+    // the piece in its page is computed like the rest, for all threads go the same way, and not written.
     template <u32 IN, u32 OUT>
     static DEV void compute(Frame& f, const Args& a) {
         constexpr u32 COUNT = Element<IN>::BYTES == 2 || Element<OUT>::BYTES == 2 ? 8 : 4;
@@ -155,8 +156,10 @@ struct Elementwise {
         do {
             const u32 at = f.wait_full<ROLE_MATH>();
             const u32 numbers = p.piece_rows() * p.piece_cols();
-            for (u32 i = (threadIdx.x - WARPGROUP) * COUNT; i < numbers; i += MATH_THREADS * COUNT) {
-                apply_to<IN, OUT, COUNT>(a, at + i * Element<IN>::BYTES, at + RESULT + i * Element<OUT>::BYTES);
+            for (u32 first = 0; first < numbers; first += MATH_THREADS * COUNT) {
+                const u32 i = first + (threadIdx.x - WARPGROUP) * COUNT;
+                const u32 from = at + i * Element<IN>::BYTES, to = at + RESULT + i * Element<OUT>::BYTES;
+                apply_to<IN, OUT, COUNT>(a, from, to, i < numbers);
             }
             f.pass();
             f.step<pages>();
@@ -164,7 +167,7 @@ struct Elementwise {
     }
 
     template <u32 IN, u32 OUT, u32 COUNT>
-    static DEV void apply_to(const Args& a, u32 from, u32 to) {
+    static DEV void apply_to(const Args& a, u32 from, u32 to, bool inside) {
         typename Element<IN>::Number x[INPUTS][COUNT];
         typename Element<OUT>::Number y[COUNT];
 #pragma unroll
@@ -177,7 +180,7 @@ struct Elementwise {
                 y[j] = Op::apply(a, x[0][j], x[1][j]);
             }
         }
-        store_numbers<OUT, COUNT>(to, y);
+        store_numbers<OUT, COUNT>(inside, to, y);
     }
 };
 

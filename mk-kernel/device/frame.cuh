@@ -8,9 +8,11 @@
 //   static constexpr u32 pages;                         pages of one group: 1, 2, 3, 4, 6 or 12
 //   static DEV u32  check(const Context&, const Args&)  0, or why this GPU cannot do it (FAULT_*)
 //   static DEV u64  groups(const Context&, const Args&) groups of pages that the task takes from the ring, in all
-//   static DEV void load(Frame&, const Args&)           one thread: fills each group; calls `reach` before each block
+//   static DEV void load(Frame&, const Args&)           a warp: fills each group; calls `reach` before each block
 //   static DEV void math(Frame&, const Args&)           256 threads: takes each group; releases it, or passes it to store
-//   static DEV void store(Frame&, const Args&)          one thread: writes each group and releases it
+//   static DEV void store(Frame&, const Args&)          a warp: writes each group and releases it
+//
+// The threads of a warp go the same way (see Context). The frame's functions are called by all of them.
 //
 // Leave out `store` where the math warps write the result themselves (they call `begin_output` first), and `math` where
 // bytes only move; all three, and `groups`, where nothing is touched. All roles walk through the same groups in the same
@@ -46,6 +48,7 @@ struct alignas(8) Brief {
     static constexpr u32 FLAGS_AT = 16;
     static constexpr u32 GUARDS = TASK_GUARDS << FLAGS_AT, STORE_WAITS = TASK_STORE_WAITS << FLAGS_AT;
     static constexpr u32 LOADED_POSTS = TASK_LOADED_POSTS << FLAGS_AT, DONE_POSTS = TASK_DONE_POSTS << FLAGS_AT;
+    static constexpr u32 WAITS_OR_POSTS = GUARDS | STORE_WAITS | LOADED_POSTS | DONE_POSTS;
     static constexpr u32 OP_AT = 20;
 
     u32 bits;  // first page, pages of a group, groups (more than the ring has: 15) in 4 bits each; then the above; opcode
@@ -59,7 +62,7 @@ static_assert(RING_PAGES < 15 && MAX_HANDLERS <= 1u << 12, "as many bits as they
 struct Frame : Context {
     static constexpr u32 NONE = ~0u;
 
-    u32 slot = 0, slot_parity = 0;
+    u32 slot = 0, slot_parity = 0;  // not of fetch
     u32 page = 0;  // where this role is in the ring
     u32 brief = 0;  // Brief::bits of the task
 
@@ -84,7 +87,7 @@ struct Frame : Context {
         wait_barrier(Arena::SLOT_FULL + slot * Arena::BARRIER, slot_parity);
         if (dead) return false;
         record = Arena::RECORDS + slot * sizeof(Task);
-        const Brief b = *(const Brief*)(shared_memory + Arena::BRIEFS + slot * 8);
+        const Brief b = at<const Brief>(Arena::BRIEFS + slot * 8);
         brief = b.bits;
         task = b.task;
         page = brief & 15;
@@ -92,15 +95,19 @@ struct Frame : Context {
     }
 
     DEV bool has(u32 any) const { return brief & any; }
+    // Whether there is something for the store role to write.
+    DEV bool stores() const { return (brief & (Brief::LOADS | Brief::MATH_WRITES)) == Brief::LOADS; }
     DEV u32 op() const { return brief >> Brief::OP_AT; }
     DEV u32 group_pages() const { return brief >> 4 & 15; }
     DEV u32 groups() const { return brief >> 8 & 15; }
 
+    // Whether this thread is the one that acts, while there is no fault.
+    DEV bool acts() const { return leads() && !dead; }
+
     // A role that has seen a fault is silent: it tells nobody that anything is free, full or done. So no byte that was not
     // waited for goes on to a role that has not seen it yet.
-    DEV void arrive(u32 barrier) {
-        if (!dead) ptx::mbarrier_arrive(shared + barrier);
-    }
+    DEV void arrive(u32 barrier, bool mine) { ptx::mbarrier_arrive_if(mine && !dead, shared + barrier); }
+    DEV void arrive(u32 barrier) { arrive(barrier, leads()); }
 
     DEV void free_slot() { arrive(Arena::SLOT_EMPTY + slot * Arena::BARRIER); }
 
@@ -122,6 +129,9 @@ struct Frame : Context {
 
     // -- load
 
+    // Whether there is something that `reach` may have to wait for: where the number of the block is dear.
+    DEV bool guarded() const { return has(Brief::GUARDS); }
+
     // Meets the waits that guard block `block`, if they have not been met before.
     DEV void reach(u32 block) {
         if (has(Brief::GUARDS) && block >= ledger().guard) pass_guards<true>(block);
@@ -141,35 +151,37 @@ struct Frame : Context {
         if (!dead) {
             seen ^= ((1u << PAGES) - 1) << page;
             (READER == ROLE_MATH ? filled_math : filled_store) ^= 1u << page;
-            ptx::mbarrier_arrive_expect(group.barrier, bytes);
         }
+        ptx::mbarrier_arrive_expect_if(acts(), group.barrier, bytes);
+        __syncwarp();  // before the copies of other threads
         step<PAGES>();
         return group;
     }
 
     // One box of a region's tensor map, to `offset` bytes into the group.
     DEV void load_box(const Group& g, u32 offset, const TensorMap* map, u32 col, u32 row, u32 copy) {
-        if (!dead) ptx::tensor_load(g.at + offset, map, col, row, copy, g.barrier);
+        ptx::tensor_load_if(acts(), g.at + offset, map, col, row, copy, g.barrier);
     }
 
     // `rows` rows of `row_bytes` from memory with a pitch, to `offset` bytes into the group, one after the other.
     DEV void load_rows(const Group& g, u32 offset, const Place& from, u32 rows, u32 row_bytes) {
-        if (dead || rows * row_bytes == 0) return;
-        if (row_bytes == from.pitch) return ptx::bulk_load(g.at + offset, from.at, rows * row_bytes, g.barrier);
-        for (u32 r = 0; r < rows; r++) ptx::bulk_load(g.at + offset + r * row_bytes, from.row(r), row_bytes, g.barrier);
+        const Cut cut(rows, row_bytes, from.pitch);
+        for (u32 first = 0; first < cut.pieces; first += WARP) {
+            const u32 i = first + threadIdx.x % WARP;
+            const bool mine = i < cut.pieces && !dead;
+            ptx::bulk_load_if(mine, g.at + offset + i * cut.bytes, from.row(i), cut.bytes, g.barrier);
+        }
     }
 
-    // Copies that are under way write to shared memory, so the block must outlive them. After a fault nobody else waits for
-    // them; and a fault may be seen by others when this role has already taken its last task.
-    DEV void let_copies_land() {
+    // Copies that are under way write to shared memory, so the block must outlive them. After a fault of any role nobody else
+    // waits for them.
+    DEV void let_copies_land() const {
         const u64 since = ptx::clock();
-#pragma unroll 1
-        for (u32 i = 0; i < RING_PAGES; i++) {
-            const u32 at = i * Arena::BARRIER;
-            while (!(barrier_complete(Arena::FULL_MATH + at, (~filled_math >> i) & 1) &&
-                     barrier_complete(Arena::FULL_STORE + at, (~filled_store >> i) & 1))) {
-                if (ptx::clock() - since > COPIES_PATIENCE) return;
-            }
+        for (u32 i = 0; i < 2 * RING_PAGES; i++) {
+            const u32 page = i / 2, filled = i % 2 == 0 ? filled_math : filled_store;
+            const u32 barrier = (i % 2 == 0 ? Arena::FULL_MATH : Arena::FULL_STORE) + page * Arena::BARRIER;
+            bool late = false;
+            while (!barrier_complete(barrier, (~filled >> page) & 1) && !late) late = ptx::clock() - since > COPIES_PATIENCE;
         }
     }
 
@@ -189,7 +201,7 @@ struct Frame : Context {
     template <u32 PAGES>
     DEV void release(u32 first) {
         const u32 thread = threadIdx.x % WARPGROUP;
-        if (thread < PAGES) arrive(Arena::EMPTY + (first + thread) * Arena::BARRIER);
+        arrive(Arena::EMPTY + (first + thread) * Arena::BARRIER, thread < PAGES);
     }
 
     // Math: this warp has left its results in the group, for the store role.
@@ -197,14 +209,14 @@ struct Frame : Context {
         ptx::fence_proxy_async_shared();
         __syncwarp();
         dead = __any_sync(~0u, dead);  // a loop over groups may end early, for all threads of the warp alike
-        if (threadIdx.x % WARP == 0) arrive(Arena::DONE + page * Arena::BARRIER);
+        arrive(Arena::DONE + page * Arena::BARRIER);
     }
 
     // Math: this warp has consumed all groups of the task.
     DEV void all_consumed() {
         if (!has(Brief::LOADED_POSTS)) return;
         __syncwarp();
-        if (threadIdx.x % WARP == 0) arrive(Arena::LOADED + slot * Arena::BARRIER);
+        arrive(Arena::LOADED + slot * Arena::BARRIER);
     }
 
     // Math: this warp has consumed all groups and is about to write the result itself.
@@ -222,10 +234,10 @@ struct Frame : Context {
     DEV void end_output() {
         output_begun = false;
         if (has(Brief::DONE_POSTS)) {
-            if (threadIdx.x % WARP == 0) ptx::bulk_wait_landed<0>();
+            ptx::bulk_wait_landed<0>();
             __syncwarp();
             dead = __any_sync(~0u, dead);  // a thread that saw a fault has not written its part
-            if (threadIdx.x % WARP == 0) arrive(Arena::STORED + slot * Arena::BARRIER);
+            arrive(Arena::STORED + slot * Arena::BARRIER);
         }
     }
 
@@ -242,7 +254,7 @@ struct Frame : Context {
     // Staging of a math warp: 16 rows of 128 bytes.
     static constexpr u32 STAGING_BYTES = STAGING_PAGES * PAGE_BYTES / MATH_WARPS;
     DEV u32 staging() const {
-        return shared + Arena::STAGING + (threadIdx.x / WARP - WARPGROUP / WARP) * STAGING_BYTES;
+        return shared + Arena::STAGING + (warp - WARPGROUP / WARP) * STAGING_BYTES;
     }
 
     // -- store
@@ -256,9 +268,11 @@ struct Frame : Context {
 
     // `rows` rows of `row_bytes` that lie one after the other, to memory with a pitch.
     DEV void store_rows(const Place& to, u32 from, u32 rows, u32 row_bytes) {
-        if (dead || rows * row_bytes == 0) return;
-        if (row_bytes == to.pitch) return ptx::bulk_store(to.at, from, rows * row_bytes);
-        for (u32 r = 0; r < rows; r++) ptx::bulk_store(to.row(r), from + r * row_bytes, row_bytes);
+        const Cut cut(rows, row_bytes, to.pitch);
+        for (u32 first = 0; first < cut.pieces; first += WARP) {
+            const u32 i = first + threadIdx.x % WARP;
+            ptx::bulk_store_if(i < cut.pieces && !dead, to.row(i), from + i * cut.bytes, cut.bytes);
+        }
     }
 
     // Everything of this group is on its way. The one before it is free once its bytes have left shared memory.
@@ -286,11 +300,10 @@ struct Frame : Context {
     // On behalf of both math warpgroups, which do not touch it again.
     template <u32 PAGES>
     DEV void free_group(u32 first) {
-        if (dead) return;
-#pragma unroll
-        for (u32 i = 0; i < PAGES; i++) {
-            ptx::mbarrier_arrive(shared + Arena::EMPTY + (first + i) * Arena::BARRIER, MATH_GROUPS);
-        }
+        __syncwarp();  // what each thread has stored has left
+        const u32 i = threadIdx.x % WARP;
+        const bool mine = i < PAGES && !dead;
+        ptx::mbarrier_arrive_if(mine, shared + Arena::EMPTY + (first + i) * Arena::BARRIER, MATH_GROUPS);
     }
 
     // Whether all groups of the task have come, where this role reads them. Those of a task that takes more than the ring
@@ -320,8 +333,12 @@ struct Frame : Context {
         post_all(POST_AT_LOADED, has(Brief::LOADS));
     }
 
-    // Meets the Store waits of a task.
+    // Meets the Store waits of a task; and all others, where nothing is loaded.
     DEV void open_store() {
+        if (!has(Brief::LOADS) && has(Brief::GUARDS)) {
+            open_guards();
+            reach(~0u);
+        }
         loaded_due = has(Brief::LOADED_POSTS);
         if (!has(Brief::STORE_WAITS)) return;
         const u64 since = ptx::clock();
@@ -361,6 +378,7 @@ struct Frame : Context {
             stored_seen ^= 1u << slot;
         } else {
             ptx::bulk_wait_landed<0>();
+            __syncwarp();
         }
         post_all(POST_AT_DONE, has(Brief::LOADS));
     }

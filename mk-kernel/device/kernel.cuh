@@ -36,99 +36,154 @@ DEV const typename H::Args& args_of(const Task& t) {
 
 // ---------------------------------------------------------------------------------------------- faults
 
-// After a fault, by one thread of a role that leaves: writes the record if the fault is its own, and raises the abort words
-// of all ranks in reach. (2: a peer's fault.)
+// After a fault, when a role leaves: writes the record if the fault is its own, and raises the abort words of all ranks in
+// reach. (2: a peer's fault.)
 DEV void tell_all(const Context& c) {
     if (!c.dead) return;
     c.report();
     for (u32 rank = 0; rank < c.params.ranks; rank++) {
         Fault* const fault = c.params.faults[rank];
-        if (fault) ptx::compare_and_swap(&fault->abort, 0, 2);
+        if (fault) c.raise_abort(fault, 2);
     }
 }
 
 // ---------------------------------------------------------------------------------------------- fetch
 
-// Reads records ahead, simulates the ring, and publishes each record with its first page.
+// Reads records ahead, simulates the ring, and publishes each record with its first page: up to four at a time, a thread each.
+
+// So many tasks that were claimed are with the roles at most: another lane might do the next one sooner.
+constexpr u32 CLAIMED_TASKS = 4;
+
+// What the roles are told of a task, and what it does to the ring. `reason`: why it cannot be run.
+struct Described {
+    u32 bits = 0, reason = 0;
+    u32 ring = 0;  // pages of a group; 8 bits from bit 8 on: pages of all its groups, modulo the ring; above: 1 / the first, * 256
+
+    template <u32 PAGES>
+    DEV void takes(u64 groups) {
+        static_assert(RING_PAGES % PAGES == 0, "a group never wraps");
+        ring = PAGES | (u32)(groups % (RING_PAGES / PAGES)) * PAGES << 8 | (256 + PAGES - 1) / PAGES << 16;
+    }
+};
 
 template <class H>
 constexpr u32 traits = (has_load<H> ? Brief::LOADS : 0) | (has_math<H> ? Brief::COMPUTES : 0) |
                        (math_writes<H> ? Brief::MATH_WRITES : 0) | H::pages << 4;
 
-// What the roles are told of a task of this handler; `page` moves on to behind it. False: it cannot be run.
 template <class H>
-DEV bool describe(Frame& f, const Task& t, u32& bits, u32& page) {
+DEV void describe(const Context& c, const Task& t, Described& d) {
     static_assert(!has_math<H> || has_load<H>, "math begins when something has been loaded");
     const typename H::Args& a = args_of<H>(t);
-    const u32 reason = H::check(f, a);
-    if (reason != 0) {
-        f.fail(reason, 0, 0, 0);
-        return false;
-    }
-    u32 first = (page + H::pages - 1) / H::pages * H::pages;
-    if (first == RING_PAGES) first = 0;
-    bits |= traits<H> | first;
-    page = first;
-    if constexpr (has_load<H>) {
-        const u64 groups = H::groups(f, a);
-        bits |= (groups < 15 ? (u32)groups : 15) << 8;
-        page = (first + (u32)(groups % RING_PAGES) * H::pages) % RING_PAGES;
-    }
-    return true;
+    d.reason = H::check(c, a);
+    d.bits |= traits<H>;
+    u64 groups = 0;
+    if constexpr (has_load<H>) groups = H::groups(c, a);
+    d.bits |= (groups < 15 ? (u32)groups : 15) << 8;
+    d.takes<H::pages>(groups);
 }
 
-DEV bool prepare(Frame& f, u32 op_and_flags, Brief& brief, u32& page) {
+DEV Described describe(const Context& c, const Task& t, u32 op_and_flags) {
     const u32 op = op_and_flags & 0xffff;
-    brief.bits = op << Brief::OP_AT | op_and_flags >> 16 << Brief::FLAGS_AT;
-    brief.task = f.task;
+    Described d;
+    d.bits = op << Brief::OP_AT | op_and_flags >> 16 << Brief::FLAGS_AT;
     switch (op) {
 #define MK_CASE(code, H) \
-    case code: return describe<H>(f, f.current(), brief.bits, page);
+    case code: describe<H>(c, t, d); break;
         MK_COMPUTE_HANDLERS(MK_CASE)
 #undef MK_CASE
+        default: d.reason = FAULT_OPCODE;
     }
-    f.fail(FAULT_OPCODE, op, 0, op);
-    return false;
+    return d;
 }
 
-DEV void publish(Frame& f, const Brief& brief) {
-    if (threadIdx.x % WARP == 0) {
-        *(Brief*)(shared_memory + Arena::BRIEFS + f.slot * 8) = brief;
-        f.arrive(Arena::SLOT_FULL + f.slot * Arena::BARRIER);
-    }
-}
+struct Fetch {
+    using Batch = Records<true>;
 
-// The records of one run.
-DEV void fetch_run(Frame& f, Records<true>& records, u32& page) {
-    for (bool more = true; more;) {
-        f.record = Arena::RECORDS + f.slot * sizeof(Task);
-        const u32 empty = Arena::SLOT_EMPTY + f.slot * Arena::BARRIER;
-        if (!__all_sync(~0u, ptx::mbarrier_try_wait(f.shared + empty, f.slot_parity))) {
-            f.wait_barrier(empty, f.slot_parity);
-            f.dead = __any_sync(~0u, f.dead);
+    Frame& f;
+    u32 turn = 0;  // tasks since the kernel began: slot and parity follow from it
+    u32 page = 0;  // the next one of the ring
+
+    DEV explicit Fetch(Frame& f) : f(f) {}
+
+    // The records of one run, and one that says that there are no more.
+    DEV void run(Batch& records) {
+        while (const u32 count = records.next()) {
+            if (!are_free(turn + count, records.late() ? CLAIMED_TASKS : TASK_SLOTS)) return;
+            if (!publish(records, count)) return;
+            turn += count;
         }
-        if (f.dead) return;
-        more = records.next();
-        Brief brief{Brief::LEAVE, 0};
-        if (more) {
-            records.write(f.record);
-            if (!prepare(f, records.op_and_flags, brief, page)) return;
-        }
-        publish(f, brief);
-        f.next_slot();
+        if (!are_free(turn + 1, TASK_SLOTS)) return;
+        tell(0, f.leads(), Brief{Brief::LEAVE, 0});
+        turn++;
     }
-}
 
-DEV void fetch_role(const Launch& launch) {
-    Frame f(ROLE_FETCH);
+ private:
+    static DEV u32 slot(u32 turn) { return turn % TASK_SLOTS; }
+
+    // Waits until of those before `end` the roles have `limit` still to do, or fewer. They do them in order.
+    DEV bool are_free(u32 end, u32 limit) {
+        const u32 last = end - 1 - limit, parity = last / TASK_SLOTS & 1;
+        const u32 empty = Arena::SLOT_EMPTY + slot(last) * Arena::BARRIER;
+        if (!RARE(!__all_sync(~0u, ptx::mbarrier_try_wait(f.shared + empty, parity)))) return true;
+        f.keep_waiting(empty, parity);
+        f.dead = __any_sync(~0u, f.dead);
+        return !f.dead;
+    }
+
+    // Thread t has part t % 8 of record t / 8; the first of each eight describes it. False: one of them cannot be run.
+    DEV bool publish(const Batch& records, u32 count) {
+        const u32 place = records.place(), record = Arena::RECORDS + slot(turn + place) * sizeof(Task);
+        ptx::store_shared_128_if(place < count, f.shared + record + records.offset(), records.batch);
+        __syncwarp();
+        const bool describes = place < count && records.offset() == 0;
+        Described d;
+        if (describes) d = describe(f, f.at<const Task>(record), records.batch.x);
+        const u32 failed = __ballot_sync(~0u, d.reason != 0);
+        if (RARE(failed != 0)) return fail(records, d, __ffs(failed) - 1);
+        const u32 first_page = lay_out(d, count);
+        tell(place, describes, Brief{d.bits | first_page, records.first + place});
+        return true;
+    }
+
+    // Lays the groups of all tasks into the ring, aligned to their size. Returns the first page of this thread's task.
+    DEV u32 lay_out(const Described& d, u32 count) {
+        u32 mine = 0;
+#pragma unroll 1
+        for (u32 i = 0; i < count; i++) {
+            const u32 ring = __shfl_sync(~0u, d.ring, i * Batch::PARTS), pages = ring & 0xff;
+            const u32 up = ((page + pages - 1) * (ring >> 16) >> 8) * pages, first = up < RING_PAGES ? up : 0;
+            const u32 behind = first + (ring >> 8 & 0xff);
+            if (i == threadIdx.x % WARP / Batch::PARTS) mine = first;
+            page = behind < RING_PAGES ? behind : behind - RING_PAGES;
+        }
+        return mine;
+    }
+
+    DEV void tell(u32 place, bool mine, const Brief& brief) {
+        const u32 at = slot(turn + place);
+        if (mine) f.at<Brief>(Arena::BRIEFS + at * sizeof(Brief)) = brief;
+        f.arrive(Arena::SLOT_FULL + at * Arena::BARRIER, mine);
+    }
+
+    DEV bool fail(const Batch& records, const Described& d, u32 thread) {
+        const u32 place = thread / Batch::PARTS, op = records.first_word(place) & 0xffff;
+        const u32 reason = __shfl_sync(~0u, d.reason, thread);
+        f.task = records.first + place;
+        f.record = Arena::RECORDS + slot(turn + place) * sizeof(Task);
+        f.fail(reason, reason == FAULT_OPCODE ? op : 0, 0, reason == FAULT_OPCODE ? op : 0);
+        return false;
+    }
+};
+
+DEV void fetch_role(u32 warp, const Launch& launch) {
+    Frame f(ROLE_FETCH, warp);
     Lane lane(launch, f);
-    u32 page = 0;
-    f.slot_parity = 1;  // all slots are free at first
+    Fetch fetch(f);
     while (lane.take()) {
         Records<true> records(f, STREAM_COMPUTE);
         if (!lane.begin()) break;
-        fetch_run(f, records, page);
-        if (threadIdx.x % WARP == 0) tell_all(f);
+        fetch.run(records);
+        tell_all(f);
         lane.end();
     }
     lane.stop();
@@ -159,8 +214,8 @@ DEV void end_task(Frame& f) {
 #define MK_ROLE(role_task) \
     switch (f.op()) { MK_COMPUTE_HANDLERS(role_task) }
 
-DEV void load_role() {
-    Frame f(ROLE_LOAD);
+DEV void load_role(u32 warp) {
+    Frame f(ROLE_LOAD, warp);
     while (f.begin_run()) {
         f.trace_opens();
         while (f.take()) {
@@ -171,50 +226,49 @@ DEV void load_role() {
     case code: load_task<H>(f, f.current()); break;
                 MK_ROLE(MK_CASE)
 #undef MK_CASE
-                f.reach(~0u);
+                if (f.has(Brief::GUARDS)) f.reach(~0u);
             }
             f.trace_ends();
             end_task(f);
         }
         end_task(f);  // the record that says so
         f.trace_closes();
-        f.let_copies_land();
         tell_all(f);
         f.end_run();
     }
+    if (f.run().failed) f.let_copies_land();
 }
 
-DEV void store_role() {
-    Frame f(ROLE_STORE);
+DEV void store_role(u32 warp) {
+    Frame f(ROLE_STORE, warp);
     while (f.begin_run()) {
         f.trace_opens();
         while (f.take()) {
             f.trace_begins();
-            if (!f.has(Brief::LOADS) && f.has(Brief::GUARDS)) {  // nobody else waits
-                f.open_guards();
-                f.reach(~0u);
-            }
-            f.open_store();
+            if (f.has(Brief::WAITS_OR_POSTS)) f.open_store();
+            if (f.stores()) {
 #define MK_CASE(code, H) \
     case code: store_task<H>(f, f.current()); break;
-            MK_ROLE(MK_CASE)
+                MK_ROLE(MK_CASE)
 #undef MK_CASE
-            f.close_store();
+            }
+            if (f.has(Brief::WAITS_OR_POSTS)) f.close_store();
             f.trace_ends();
             end_task(f);
         }
         end_task(f);
         f.trace_closes();
         ptx::bulk_wait_landed<0>();
+        __syncwarp();
         tell_all(f);
         f.end_run();
     }
 }
 
-DEV void math_role() {
-    Frame f(ROLE_MATH);
-    const bool first = threadIdx.x == WARPGROUP, leader = threadIdx.x % WARP == 0;
-    const bool first_group = threadIdx.x < 2 * WARPGROUP;
+DEV void math_role(u32 warp) {
+    Frame f(ROLE_MATH, warp);
+    const bool first = warp == WARPGROUP / WARP;  // this one traces for all
+    const bool first_group = warp < 2 * WARPGROUP / WARP;
     while (f.begin_run()) {
         if (first) f.trace_opens();
         for (;;) {
@@ -232,17 +286,15 @@ DEV void math_role() {
 #undef MK_CASE
             if (first) f.trace_ends();
             __syncwarp();
-            if (leader) f.free_slot();
-            f.next_slot();
+            end_task(f);
         }
-        if (leader) f.free_slot();
-        f.next_slot();
+        end_task(f);
         if (first) f.trace_closes();
-        if (leader) ptx::bulk_wait_landed<0>();
+        ptx::bulk_wait_landed<0>();
         __syncwarp();
         f.dead = __any_sync(~0u, f.dead);
-        if (leader) tell_all(f);
-        if (leader) f.end_run();
+        tell_all(f);
+        f.end_run();
     }
 }
 #undef MK_ROLE
@@ -258,40 +310,50 @@ DEV void comm_task(Comm& c, const Task& t) {
     H::comm(c, a);
 }
 
-// The tasks of one run.
-DEV void comm_run(Comm& c, bool first) {
-    Records<false> records(c, STREAM_COMM);
-    while (!c.dead && records.next()) {
-        records.write(c.record);
-        if (first) c.trace_begins();
-        const u32 op_and_flags = records.op_and_flags, op = op_and_flags & 0xffff;
-        c.open(op_and_flags >> 16);
-        const Task& t = c.current();
-        switch (op) {
+// The task of the `i`th record of those that were taken.
+DEV void comm_task(Comm& c, const Records<false>& records, u32 i) {
+    c.task = records.first + i;
+    ptx::store_shared_128_if(records.place() == i, c.shared + c.record + records.offset(), records.batch);
+    __syncwarp();
+    const u32 op_and_flags = records.first_word(i), op = op_and_flags & 0xffff;
+    c.open(op_and_flags >> 16);
+    const Task& t = c.current();
+    switch (op) {
 #define MK_CASE(code, H) \
     case code: comm_task<H>(c, t); break;
-            MK_COMM_HANDLERS(MK_CASE)
+        MK_COMM_HANDLERS(MK_CASE)
 #undef MK_CASE
-            default: c.fail_together(FAULT_OPCODE, op, op);
-        }
-        if (c.asked) Transfer(c).run();
-        c.close();
-        if (first) c.trace_ends();
-        __syncwarp();
+        default: c.fail_together(FAULT_OPCODE, op, op);
     }
+    if (c.asked) Transfer(c).run();
+    c.close();
+    __syncwarp();
 }
 
-DEV void comm_role() {
-    Comm c;
-    const bool first = threadIdx.x % WARP == 0;
+// The tasks of one run.
+DEV void comm_run(Comm& c) {
+    Records<false> records(c, STREAM_COMM);
+    u32 count;
+    do {
+        count = records.next();
+        for (u32 i = 0; i < count && !c.dead; i++) {
+            c.trace_begins();
+            comm_task(c, records, i);
+            c.trace_ends();
+        }
+    } while (count > 0 && !c.dead);
+}
+
+DEV void comm_role(u32 warp) {
+    Comm c(warp);
     while (c.begin_run()) {
-        if (first) c.trace_opens();
-        comm_run(c, first);
-        if (first) c.trace_closes();
+        c.trace_opens();
+        comm_run(c);
+        c.trace_closes();
         c.drain();
-        if (first) tell_all(c);
-        __syncwarp();
-        if (first) c.end_run();
+        c.agree();
+        tell_all(c);
+        c.end_run();
     }
 }
 
@@ -331,16 +393,18 @@ __global__ void __launch_bounds__(mk::THREADS, 1) mk_kernel(const __grid_constan
     using namespace mk;
     if (threadIdx.x == 0) init_barriers(ptx::shared_address(shared_memory));
     __syncthreads();
-    const u32 warp = threadIdx.x / WARP;
+    const u32 warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp >= WARPGROUP / WARP) {
         ptx::take_registers_up_to<MATH_REGISTERS>();
-        math_role();
+        math_role(warp);
         return;
     }
     ptx::release_registers_down_to<OTHER_REGISTERS>();
-    if (warp == 0 && threadIdx.x == 0) load_role();
-    if (warp == 1) fetch_role(launch);
-    if (warp == 2) comm_role();
-    if (warp == 3 && threadIdx.x % WARP == 0) store_role();
+    switch (warp) {
+        case 0: return load_role(warp);
+        case 1: return fetch_role(warp, launch);
+        case 2: return comm_role(warp);
+        case 3: return store_role(warp);
+    }
 }
 }

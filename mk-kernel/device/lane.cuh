@@ -60,16 +60,16 @@ struct Lane {
         const bool admitted = kernel.resident || is_admitted();
         if (!admitted) return false;
         c.dead = __any_sync(ALL, abort != 0);  // a peer has seen a fault since the last run
-        if (thread() < CLOCKS) *(u64*)(shared_memory + Arena::EPOCHS + thread() * 8) = epoch;
+        if (thread() < CLOCKS) c.at<u64>(Arena::EPOCHS + thread() * 8) = epoch;
         // The program's own epoch, modulo each depth, by halves: a 64-bit division is a function call.
         const u64 own = __shfl_sync(ALL, epoch, 0);
         if (thread() > 0 && thread() <= MAX_DEPTH) {
             const u32 depth = thread(), wrap = (0xffffffffu % depth + 1) % depth;  // 2^32 % depth
             const u32 copy = ((u32)(own >> 32) % depth * wrap + (u32)own % depth) % depth;
-            *(u32*)(shared_memory + Arena::ROTATIONS + depth * 4) = copy;
+            c.at<u32>(Arena::ROTATIONS + depth * 4) = copy;
         }
         if (thread() < THREADS / WARP) {
-            Ledger& l = *(Ledger*)(shared_memory + Arena::LEDGERS + thread() * Arena::LEDGER_BYTES);
+            Ledger& l = c.at<Ledger>(Arena::LEDGERS + thread() * Arena::LEDGER_BYTES);
             l.reason = l.started = 0;
         }
         start(0);
@@ -81,18 +81,25 @@ struct Lane {
         await_roles();
         ends_parity ^= 1;
         c.dead = __any_sync(ALL, c.dead || run().failed != 0);
-        if (thread() != 0) return;
-        const u32 me = c.dead ? FAILED + 1 : 1, before = ptx::fetch_add_acq_rel(c.params.left, me);
+        if (c.dead) run().failed = 1;
+        const u32 before = add(c.params.left, c.dead ? FAILED + 1 : 1);
         if (before % FAILED == c.params.lanes - 1) rank_ends(c.dead || before >= FAILED);
     }
 
     // The lane ends.
     DEV void stop() {
-        if (kernel.resident && blockIdx.x == 0 && thread() == 0) leave();
+        if (kernel.resident && blockIdx.x == 0) leave();
         start(1);
     }
 
  private:
+    // By one thread, for all of them.
+    DEV u32 add(u32* count, u32 more) const {
+        u32 before = 0;
+        if (c.leads()) before = ptx::fetch_add_acq_rel(count, more);
+        return __shfl_sync(ALL, before, 0);
+    }
+
     // Their waits end, so this does. After a fault it has a bound of its own, in case a handler never returns.
     DEV void await_roles() {
         u64 since = 0;
@@ -107,10 +114,10 @@ struct Lane {
 
     DEV void start(u32 stop) {
         __syncwarp();
-        if (thread() == 0) run().stop = stop, run().failed = 0;
+        if (c.leads()) run().stop = stop, run().failed &= stop;
         ptx::fence_proxy_async();  // for the tensor maps
         __syncwarp();
-        if (thread() == 0) ptx::mbarrier_arrive(c.shared + Arena::RUN_BEGINS);
+        ptx::mbarrier_arrive_if(c.leads(), c.shared + Arena::RUN_BEGINS);
     }
 
     // ------------------------------------------------------------------------------------------ parameters
@@ -125,7 +132,7 @@ struct Lane {
         const u32 rank = __popc(__ballot_sync(ALL, thread() < count && blockIdx.x >= first)) - 1;
         static_assert(sizeof(Params) % 16 == 0 && sizeof(Params) <= WARP * 16, "one load a thread");
         const uint4* const from = (const uint4*)&launch.params[rank];
-        if (thread() < sizeof(Params) / 16) *(uint4*)(shared_memory + Arena::PARAMS + thread() * 16) = From::part(from + thread());
+        if (thread() < sizeof(Params) / 16) c.at<uint4>(Arena::PARAMS + thread() * 16) = From::part(from + thread());
         __syncwarp();
         return true;
     }
@@ -137,7 +144,10 @@ struct Lane {
         const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;
         epoch = clock ? ptx::load_relaxed(clock) : 1;
         abort = thread() == 0 ? ptx::load_relaxed(&p.fault->abort) : 0;
-        for (u32 i = thread(); p.maps && i < p.region_count * MAP_KINDS; i += WARP) ptx::fence_tensor_map(p.maps + i);
+        const u32 maps = p.maps ? p.region_count * MAP_KINDS : 0;
+        for (u32 i = 0; i < maps; i += WARP) {
+            if (i + thread() < maps) ptx::fence_tensor_map(p.maps + i + thread());
+        }
     }
 
     // ------------------------------------------------------------------------------------------ a launch for one run
@@ -170,52 +180,60 @@ struct Lane {
     DEV bool is_admitted() {
         const u64 was = __shfl_sync(ALL, was_running, 0);
         if (was == 0 || was >> RUNS_AT == number()) return true;
-        if (__shfl_sync(ALL, thread() == 0 && decide(), 0)) {
+        if (decide()) {
             look();  // what was in the way has ended since the first look, and its epoch with it
             return true;
         }
-        if (blockIdx.x == c.params.first_block && thread() == 0) tell_refused();
+        if (blockIdx.x == c.params.first_block) tell_refused();
         return false;
     }
 
     // One launch at a time, decided once for all of its blocks: the first of them to come takes the word, or leaves its
     // launch's number there as refused, until all of its blocks have seen it.
-    DEV bool decide() const {
-        u64* const running = &c.params.admission->running;
-        const u64 me = number(), since = ptx::clock();
-        u64 was = was_running, expected = 0, wanted = word(me, 0, 0);
-        while (was != expected) {
-            const u64 runs = was >> RUNS_AT, refused = was >> REFUSED_AT & ID_MASK, left = was & LEFT_MASK;
-            const u64 waited = ptx::clock() - since;
-            if (runs == me) return true;
-            expected = was;
-            if (refused == me) {
-                wanted = word(runs, me, left - 1);
-            } else if (runs == 0) {
-                wanted = word(me, refused, left);
-            } else if (refused == 0 && waited > ADMISSION_PATIENCE) {
-                wanted = word(runs, me, kernel.blocks - 1);
-            } else {  // who runs is about to leave, or the blocks of yet another launch that is refused have to come first
-                if (waited > c.params.bounds.start_clocks) return false;
-                was = ptx::load_relaxed(running);
-                expected = ~was;
-                continue;
-            }
-            was = ptx::compare_and_swap(running, expected, wanted);
+    DEV bool decide() {
+        const u64 since = ptx::clock();
+        u32 verdict = UNDECIDED;
+        while (verdict == UNDECIDED) {
+            if (c.leads()) verdict = seize(ptx::clock() - since);
+            verdict = __shfl_sync(ALL, verdict, 0);
         }
-        return wanted >> RUNS_AT == me;
+        return verdict == ADMITTED;
+    }
+
+    enum Verdict : u32 { UNDECIDED, ADMITTED, REFUSED };
+
+    // By one thread, after so many clocks: an attempt at what the word was at the last look; or another look.
+    DEV u32 seize(u64 waited) {
+        u64* const running = &c.params.admission->running;
+        const u64 was = was_running, runs = was >> RUNS_AT, refused = was >> REFUSED_AT & ID_MASK, left = was & LEFT_MASK;
+        const u64 me = number();
+        u64 wanted;
+        if (runs == me) return ADMITTED;
+        if (refused == me) {
+            wanted = word(runs, me, left - 1);
+        } else if (runs == 0) {
+            wanted = word(me, refused, left);
+        } else if (refused == 0 && waited > ADMISSION_PATIENCE) {
+            wanted = word(runs, me, kernel.blocks - 1);
+        } else {  // who runs is about to leave, or the blocks of yet another launch that is refused have to come first
+            was_running = ptx::load_relaxed(running);
+            return waited > c.params.bounds.start_clocks ? REFUSED : UNDECIDED;
+        }
+        was_running = ptx::compare_and_swap(running, was, wanted);
+        if (was_running != was) return UNDECIDED;
+        return wanted >> RUNS_AT == me ? ADMITTED : REFUSED;
     }
 
     // Several may be refused at once: whoever counts last tells the host last. (The second look at the count is an atomic that
     // adds nothing: a plain load could come before the store.)
     DEV void tell_refused() const {
         u32* const count = &c.params.left[1];
-        u32 told = ptx::fetch_add_acq_rel(count, 1) + 1, now = told;
-        do {
+        u32 told = 0, now = add(count, 1) + 1;
+        while (now != told) {
             told = now;
-            ptx::store_release(&c.params.outcome->refused, told);
-            now = ptx::fetch_add_acq_rel(count, 0);
-        } while (now != told);
+            ptx::store_release_if(c.leads(), &c.params.outcome->refused, told);
+            now = add(count, 0);
+        }
     }
 
     // The rank's last lane has ended. Epochs advance here: nothing is reset between runs, and no host is needed. After a fault
@@ -224,44 +242,48 @@ struct Lane {
     // The host is told before the next run can begin, which would tell it something newer.
     DEV void rank_ends(bool failed) {
         const Params& p = c.params;
-        if (failed) return ptx::store_release(&p.outcome->faulted, 1);
-        ptx::store_relaxed(p.left, 0);
-#pragma unroll 1
-        for (u32 i = 0; i < CLOCKS; i++) {
-            if (p.clocks[i]) ptx::store_relaxed(p.clocks[i], c.epoch(i) + 1);
-        }
-        ptx::store_release(&p.outcome->ended, c.epoch());
+        const bool leads = c.leads();
+        const u32 i = thread() < CLOCKS ? thread() : CLOCKS - 1;  // the last one by several threads
+        ptx::store_relaxed_if(!failed && p.clocks[i], p.clocks[i], c.epoch(i) + 1);
+        ptx::store_relaxed_if(!failed && leads, p.left, 0);
+        __syncwarp();
+        ptx::fence_system();
+        ptx::store_relaxed_if(failed && leads, &p.outcome->faulted, 1);
+        ptx::store_relaxed_if(!failed && leads, &p.outcome->ended, c.epoch());
+        if (failed) return;
         Admission* const a = p.admission;
         if (p.launch_ranks > 1) {
-            if (ptx::fetch_add_acq_rel(&a->ended, 1) != p.launch_ranks - 1) return;
-            ptx::store_relaxed(&a->ended, 0);
+            if (add(&a->ended, 1) != p.launch_ranks - 1) return;
+            ptx::store_relaxed_if(leads, &a->ended, 0);
         }
         Resident* const r = kernel.resident;
-        if (!r) return ptx::and_release(&a->running, (1ull << RUNS_AT) - 1);
-        ptx::store_relaxed(&r->bell->ended, run().number);
-        ptx::store_release(&r->ended, run().number);
+        u64* const bell = r ? &r->bell->ended : nullptr;
+        ptx::store_relaxed_if(bell && leads, bell, run().number);
+        ptx::fence_system();
+        ptx::store_relaxed_if(r && leads, &r->ended, run().number);
+        ptx::and_if(!r && leads, &a->running, (1ull << RUNS_AT) - 1);
+        __syncwarp();
     }
 
     // ------------------------------------------------------------------------------------------ resident
 
     // The next launch that all lanes are told of; null: the kernel ends.
     DEV const Launch* told() {
-        u64 launch = 0;
-        if (thread() == 0) {
-            if (blockIdx.x == 0) lead();
-            uint4 now = ptx::load_packet(&kernel.resident->told);
-            while ((now.z | (u64)now.w << 32) == run().number) now = ptx::load_packet(&kernel.resident->told);
-            ptx::fence_gpu();
-            run().number = now.z | (u64)now.w << 32;
-            launch = now.x | (u64)now.y << 32;
-        }
-        return (const Launch*)__shfl_sync(ALL, launch, 0);
+        const u64 last = run().number, last_told = run().told;
+        __syncwarp();
+        if (blockIdx.x == 0) lead(last_told);
+        c.dead = __any_sync(ALL, c.dead);
+        uint4 now = ptx::load_packet(&kernel.resident->told);
+        while ((now.z | (u64)now.w << 32) == last) now = ptx::load_packet(&kernel.resident->told);
+        ptx::fence_gpu();
+        __syncwarp();
+        if (c.leads()) run().number = now.z | (u64)now.w << 32;
+        return (const Launch*)__shfl_sync(ALL, now.x | (u64)now.y << 32, 0);
     }
 
     // The first lane: once all ranks have ended the last command, it waits for the next, and tells it.
-    DEV void lead() {
+    DEV void lead(u64 last) {
         const Resident& r = *kernel.resident;
-        const u64 last = run().told;
         while (last != 0 && ptx::load_acquire(&r.ended) != last) {
             if (!c.aborted()) continue;
             c.dead = true;
@@ -276,6 +298,7 @@ struct Lane {
     }
 
     DEV void tell(u64 launch) {
+        if (!c.leads()) return;
         const u64 n = ++run().told;
         ptx::fence_gpu();
         ptx::store_packet(&kernel.resident->told, uint4{(u32)launch, (u32)(launch >> 32), (u32)n, (u32)(n >> 32)});
@@ -284,7 +307,7 @@ struct Lane {
     // The first lane leaves, so all do.
     DEV void leave() {
         tell(0);
-        ptx::store_release(&kernel.resident->bell->gone, c.dead ? GONE_IN_FAULT : GONE);
+        if (c.leads()) ptx::store_release(&kernel.resident->bell->gone, c.dead ? GONE_IN_FAULT : GONE);
     }
 };
 

@@ -43,7 +43,7 @@ struct Element<DTYPE_I32> {
     static DEV u32 pack(const i32* x) { return (u32)x[0]; }
 };
 
-// `COUNT` numbers from and to shared memory, 16 bytes at a time.
+// `COUNT` numbers from shared memory, and to it if `yes`, 16 bytes at a time.
 template <u32 DTYPE, u32 COUNT>
 DEV void load_numbers(u32 at, typename Element<DTYPE>::Number (&x)[COUNT]) {
     using E = Element<DTYPE>;
@@ -59,14 +59,14 @@ DEV void load_numbers(u32 at, typename Element<DTYPE>::Number (&x)[COUNT]) {
 }
 
 template <u32 DTYPE, u32 COUNT>
-DEV void store_numbers(u32 at, const typename Element<DTYPE>::Number (&x)[COUNT]) {
+DEV void store_numbers(bool yes, u32 at, const typename Element<DTYPE>::Number (&x)[COUNT]) {
     using E = Element<DTYPE>;
     constexpr u32 IN_WORD = 4 / E::BYTES;
 #pragma unroll
     for (u32 i = 0; i < COUNT; i += 4 * IN_WORD) {
         const uint4 v{E::pack(x + i), E::pack(x + i + IN_WORD), E::pack(x + i + 2 * IN_WORD),
                       E::pack(x + i + 3 * IN_WORD)};
-        ptx::store_shared_128(at + i * E::BYTES, v);
+        ptx::store_shared_128_if(yes, at + i * E::BYTES, v);
     }
 }
 

@@ -6,6 +6,10 @@
 #include "mk/abi.cuh"
 
 #define DEV __device__ __forceinline__
+// PTX for one instruction that is done if operand `yes` is not 0, without a branch: where the threads of a warp must not part.
+#define MK_IF(yes, instruction) "{\n.reg .pred yes;\nsetp.ne.u32 yes, " yes ", 0;\n@yes " instruction "\n}"
+// A condition that seldom holds: what follows from it is put out of the way of the code that runs always.
+#define RARE(condition) __builtin_expect(!!(condition), 0)
 
 namespace mk {
 typedef long long i64;
@@ -14,7 +18,19 @@ namespace ptx {
 
 // ---- where am I, what time is it ----
 
-DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+// As something that the compiler does not look into: left to itself it works out where shared memory begins, a slow thing to
+// ask, at each use.
+DEV u32 shared_address(const void* p) {
+    u32 at;
+    asm volatile("mov.u32 %0, %1;" : "=r"(at) : "r"((u32)__cvta_generic_to_shared(p)));
+    return at;
+}
+
+// An object in shared memory.
+template <class T>
+DEV T& shared_object(u32 at) {
+    return *(T*)__cvta_shared_to_generic(at);
+}
 
 // SM clocks: cheap. The global timer is not (0.9 us a GEMM tile when every wait read it): only traces use it.
 DEV u64 clock() { return (u64)clock64(); }
@@ -67,17 +83,20 @@ DEV void mbarrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-DEV void mbarrier_arrive(u32 barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+DEV void mbarrier_arrive_if(bool yes, u32 barrier) {
+    asm volatile(MK_IF("%1", "mbarrier.arrive.shared::cta.b64 _, [%0];")::"r"(barrier), "r"((u32)yes) : "memory");
 }
 
-DEV void mbarrier_arrive(u32 barrier, u32 count) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+DEV void mbarrier_arrive_if(bool yes, u32 barrier, u32 count) {
+    asm volatile(MK_IF("%2", "mbarrier.arrive.shared::cta.b64 _, [%0], %1;")::"r"(barrier), "r"(count), "r"((u32)yes)
+                 : "memory");
 }
 
 // Arrives, and lets the phase complete only when `bytes` more have been copied.
-DEV void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+DEV void mbarrier_arrive_expect_if(bool yes, u32 barrier, u32 bytes) {
+    asm volatile(MK_IF("%2", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;")::"r"(barrier), "r"(bytes),
+                 "r"((u32)yes)
+                 : "memory");
 }
 
 // Whether the phase of this parity is complete. Suspends the thread for a while before it says no.
@@ -126,43 +145,41 @@ DEV void fence_tensor_map(const TensorMap* map) {
     asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 }
 
-// Orders what this thread has read before and what it does after, among the threads of this GPU.
+// Orders what this thread has done before and what it does after, among the threads of this GPU; and of all, and the host.
+DEV void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // ---- TMA and bulk copies ----
 
 // One box of a 3-D tensor (column, row, copy), global -> shared; its bytes complete at the barrier.
-DEV void tensor_load(u32 to, const TensorMap* map, u32 col, u32 row, u32 copy, u32 barrier) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
-        "[%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(col), "r"(row), "r"(copy)
-        : "memory");
-}
-
-// One box, shared -> global; it belongs to the thread's current bulk group.
-DEV void tensor_store(const TensorMap* map, u32 col, u32 row, u32 copy, u32 from) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
-                 "r"(from), "r"(col), "r"(row), "r"(copy)
+DEV void tensor_load_if(bool yes, u32 to, const TensorMap* map, u32 col, u32 row, u32 copy, u32 barrier) {
+    asm volatile(MK_IF("%6", "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+                             "[%1, {%3, %4, %5}], [%2];")::"r"(to),
+                 "l"(map), "r"(barrier), "r"(col), "r"(row), "r"(copy), "r"((u32)yes)
                  : "memory");
 }
 
+// One box, shared -> global, if `yes`, without a branch; it belongs to the thread's current bulk group.
+DEV void tensor_store_if(bool yes, const TensorMap* map, u32 col, u32 row, u32 copy, u32 from) {
+    asm volatile(
+        MK_IF("%5", "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];") ::"l"(map),
+        "r"(from), "r"(col), "r"(row), "r"(copy), "r"((u32)yes)
+        : "memory");
+}
+
 // Contiguous bytes, global -> shared. Addresses and size are multiples of 16.
-DEV void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
+DEV void bulk_load_if(bool yes, u32 to, const void* from, u32 bytes, u32 barrier) {
+    asm volatile(MK_IF("%4", "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];")
+                 ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier), "r"((u32)yes)
                  : "memory");
 }
 
 // Contiguous bytes, shared -> global (own or a peer's); they belong to the thread's current bulk group.
-DEV void bulk_store(void* to, u32 from, u32 bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+DEV void bulk_store_if(bool yes, void* to, u32 from, u32 bytes) {
+    asm volatile(MK_IF("%3", "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;")::"l"(to), "r"(from),
+                 "r"(bytes), "r"((u32)yes)
                  : "memory");
-}
-
-// Contiguous bytes, from memory to the L2. Address and size are multiples of 16.
-DEV void prefetch_l2(const void* from, u32 bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -199,6 +216,34 @@ DEV u64 load_acquire(const u64* p) {
     return v;
 }
 
+// The line that holds it, from memory to the L2.
+DEV void prefetch_l2_if(bool yes, const void* p) {
+    asm volatile(MK_IF("%1", "prefetch.global.L2 [%0];")::"l"(p), "r"((u32)yes) : "memory");
+}
+
+DEV void store_relaxed_if(bool yes, u32* p, u32 v) {
+    asm volatile(MK_IF("%2", "st.relaxed.sys.global.u32 [%0], %1;")::"l"(p), "r"(v), "r"((u32)yes) : "memory");
+}
+DEV void store_relaxed_if(bool yes, u64* p, u64 v) {
+    asm volatile(MK_IF("%2", "st.relaxed.sys.global.u64 [%0], %1;")::"l"(p), "l"(v), "r"((u32)yes) : "memory");
+}
+
+// A release by all threads of a warp and one store: a store that is both, and only one thread's, would part them.
+DEV void store_release_if(bool yes, u32* p, u32 v) {
+    fence_system();
+    store_relaxed_if(yes, p, v);
+}
+DEV void store_release_if(bool yes, u64* p, u64 v) {
+    fence_system();
+    store_relaxed_if(yes, p, v);
+}
+
+// Likewise.
+DEV void add_release_if(bool yes, u64* p, u64 v) {
+    fence_system();
+    asm volatile(MK_IF("%2", "red.relaxed.sys.global.add.u64 [%0], %1;")::"l"(p), "l"(v), "r"((u32)yes) : "memory");
+}
+
 DEV void store_relaxed(u32* p, u32 v) {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
@@ -212,16 +257,14 @@ DEV void store_release(u64* p, u64 v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-DEV void add_release(u64* p, u64 v) {
-    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-
-// Adds 1, or goes back to 0 from `last`; returns what was there. Relaxed, and among the threads of this GPU only. (Not `add`:
-// the compiler makes one of those of a warp, and waits for it at once.)
-DEV u32 fetch_increment(u32* p, u32 last) {
-    u32 was;
-    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(was) : "l"(p), "r"(last) : "memory");
-    return was;
+// If `yes`, without a branch: adds 1, or goes back to 0 from `last`, and leaves in `was` what was there. Relaxed, and among the
+// threads of this GPU only. It is written in place: nothing waits for it before it is used. (Not `add`: the compiler makes one
+// of those of a warp, and waits for it at once.)
+DEV void fetch_increment_if(bool yes, u32* p, u32 last, u32& was) {
+    asm volatile(MK_IF("%3", "atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;")
+                 : "+r"(was)
+                 : "l"(p), "r"(last), "r"((u32)yes)
+                 : "memory");
 }
 
 DEV u32 fetch_add_acq_rel(u32* p, u32 v) {
@@ -240,9 +283,9 @@ DEV u64 compare_and_swap(u64* p, u64 expected, u64 v) {
     return was;
 }
 
-// Keeps the bits of `mask`. Among the threads of this GPU only.
-DEV void and_release(u64* p, u64 mask) {
-    asm volatile("red.release.gpu.global.and.b64 [%0], %1;" ::"l"(p), "l"(mask) : "memory");
+// Keeps the bits of `mask`. Relaxed, and among the threads of this GPU only.
+DEV void and_if(bool yes, u64* p, u64 mask) {
+    asm volatile(MK_IF("%2", "red.relaxed.gpu.global.and.b64 [%0], %1;")::"l"(p), "l"(mask), "r"((u32)yes) : "memory");
 }
 
 // Returns what was there; it is replaced only if that was `expected`.
@@ -279,19 +322,18 @@ DEV uint4 copy_of(uint4 v) {
 // The same, if `yes`; else `into` stays as it is. It is written in place: nothing waits for it before it is used.
 DEV void load_global_128_if(bool yes, const void* p, uint4& into) {
     asm volatile(
-        "{\n"
-        ".reg .pred yes;\n"
-        "setp.ne.u32 yes, %5, 0;\n"
-        "@yes ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-        "}"
+        MK_IF("%5", "ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];")
         : "+r"(into.x), "+r"(into.y), "+r"(into.z), "+r"(into.w)
         : "l"(p), "r"((u32)yes)
         : "memory");
 }
 
-DEV void store_global_128(void* p, uint4 v) {
-    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
+// If `yes`, without a branch.
+DEV void store_global_128_if(bool yes, void* p, uint4 v) {
+    asm volatile(
+        MK_IF("%5", "st.global.v4.u32 [%0], {%1, %2, %3, %4};") ::"l"(p),
+        "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((u32)yes)
+        : "memory");
 }
 
 // One access, never torn: data and flag of a packet arrive together.
@@ -326,7 +368,13 @@ DEV void store_packet(void* p, uint4 v) {
         : "memory");
 }
 
-DEV void store_shared_16(u32 at, u16 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(v) : "memory"); }
+// If `yes`, without a branch.
+DEV void store_shared_16_if(bool yes, u32 at, u16 v) {
+    asm volatile(
+        MK_IF("%2", "st.shared.u16 [%0], %1;") ::"r"(at),
+        "h"(v), "r"((u32)yes)
+        : "memory");
+}
 
 DEV uint4 load_shared_128(u32 at) {
     uint4 v;
@@ -337,9 +385,12 @@ DEV uint4 load_shared_128(u32 at) {
     return v;
 }
 
-DEV void store_shared_128(u32 at, uint4 v) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-                 : "memory");
+// If `yes`, without a branch.
+DEV void store_shared_128_if(bool yes, u32 at, uint4 v) {
+    asm volatile(
+        MK_IF("%5", "st.shared.v4.u32 [%0], {%1, %2, %3, %4};") ::"r"(at),
+        "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((u32)yes)
+        : "memory");
 }
 
 // Four 8 x 8 matrices of 16-bit elements from the fragments of a warp; lane l gives the address of row l % 8 of matrix

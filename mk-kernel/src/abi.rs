@@ -84,22 +84,25 @@ device_struct! {
 }
 
 device_struct! {
-    /// A region, the same on every rank.
+    /// A region, as a rank sees it. What says where an element lies on this rank comes first, and is read by two loads.
+    #[repr(align(16))]
     pub struct RegionInfo {
-        /// From one row to the next.
-        pub pitch_bytes: u64,
-        /// Rows on this rank.
-        pub rows: u64,
-        /// Columns on this rank, in elements.
-        pub cols: u64,
+        /// Where it lies on this rank.
+        pub own: MutPtr<u8>,
         /// From one rotating copy to the next.
         pub copy_bytes: u64,
+        /// From one row to the next.
+        pub pitch_bytes: u64,
         /// Copies that rotate with the epoch: epoch e (from 1) uses copy e % depth.
         pub depth: u32,
         /// Of its elements: DTYPE_*.
         pub dtype: u16,
         /// Bytes of an element.
         pub element_bytes: u16,
+        /// Rows on this rank.
+        pub rows: u64,
+        /// Columns on this rank, in elements.
+        pub cols: u64,
     }
 }
 
@@ -415,7 +418,7 @@ impl Geometry {
     /// Pages of the comm warp's ring.
     pub const COMM_PAGES: u32 = 1;
     /// Task records that are read ahead, per stream.
-    pub const TASK_SLOTS: u32 = 4;
+    pub const TASK_SLOTS: u32 = 8;
     /// Threads of a block: one warpgroup for load, fetch, comm and store; two for math.
     pub const THREADS: u32 = 384;
     /// Registers of a math thread, by `setmaxnreg`: a wgmma of 256 columns has 128 sums, and all handlers fit into 200.
@@ -448,5 +451,5 @@ pub const ENTRY: &str = "mk_kernel";
 pub const SHARED_SYMBOL: &str = "mk_shared_bytes";
 
 const _: () =
-    assert!(size_of::<Fault>() == 64 && size_of::<RegionInfo>() == 40 && size_of::<TraceEvent>() == 40);
+    assert!(size_of::<Fault>() == 64 && size_of::<RegionInfo>() == 48 && size_of::<TraceEvent>() == 40);
 const _: () = assert!(size_of::<Launch>() <= 4096, "parameters beyond 4 KB need a driver of CUDA 12.1");

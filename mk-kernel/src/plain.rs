@@ -16,7 +16,7 @@ unsafe impl Plain for Launch {}
 unsafe impl Plain for Resident {}
 
 const _: () = assert!(size_of::<StreamRange>() == 2 * 4);
-const _: () = assert!(size_of::<RegionInfo>() == 4 * 8 + 4 + 2 * 2);
+const _: () = assert!(size_of::<RegionInfo>() == 5 * 8 + 4 + 2 * 2);
 const _: () = assert!(size_of::<TensorMap>() == 16 * 8);
 const _: () = assert!(size_of::<Params>() == 26 * 8 + 8 + 10 * 4 && size_of::<Params>() == 256);
 const _: () = assert!(size_of::<Launch>() == (2 + LAUNCH_RANKS) * 4 + 8 + LAUNCH_RANKS * size_of::<Params>());

@@ -22,6 +22,9 @@ pub struct MachineCode {
     pub calls: u32,
     /// Barriers (`BAR.SYNC`, `BAR.RED`).
     pub barriers: u32,
+    /// Loops that look after threads which have left their warp (`YIELD`). One loop that some threads of a warp leave before
+    /// others makes the compiler do so in all of the kernel, and each turn of each then takes some 50 clocks longer.
+    pub yields: u32,
 }
 
 impl MachineCode {
@@ -52,6 +55,7 @@ impl MachineCode {
                 "LDL" | "STL" => facts.local_accesses += 1,
                 "CALL" => facts.calls += 1,
                 "BAR" if with("SYNC") || with("RED") => facts.barriers += 1,
+                "YIELD" => facts.yields += 1,
                 _ => {}
             }
         }
@@ -95,15 +99,17 @@ mod tests {
         /*0060*/                   BAR.ARV 0x1, 0x40 ;
         /*0070*/                   STL [R1], R4 ;
         /*0080*/                   CALL.REL.NOINC 0x100 ;
+        /*0090*/                   YIELD ;
 ";
         let facts = MachineCode {
-            instructions: 9,
+            instructions: 10,
             hgmma: 1,
             bulk_copies: 1,
             non_coherent_loads: 1,
             local_accesses: 1,
             calls: 1,
             barriers: 1,
+            yields: 1,
         };
         assert_eq!(MachineCode::parse(text), facts);
     }

@@ -176,11 +176,8 @@ fn the_compiler_lays_every_struct_out_as_rust_does() {
 #[test]
 fn a_layout_that_drifts_apart_does_not_compile() {
     let Some(compiler) = compiler() else { return };
-    let drifts = [
-        ("    u16 stride;", "    u32 stride;"),
-        ("    u64 copy_bytes;", "    u32 copy_bytes;"),
-        ("    u8 every;", ""),
-    ];
+    let drifts =
+        [("    u16 stride;", "    u32 stride;"), ("    u32 depth;", "    u64 depth;"), ("    u8 every;", "")];
     for (ours, theirs) in drifts {
         let mut source = abi_alone();
         let text = &mut source.headers[1].text;

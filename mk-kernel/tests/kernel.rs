@@ -90,7 +90,7 @@ fn check_machine_code(cubin: &[u8]) {
     };
     println!("{facts:?}");
     assert!(facts.hgmma > 0 && facts.bulk_copies > 0, "{facts:?}");
-    assert_eq!((facts.non_coherent_loads, facts.local_accesses), (0, 0), "{facts:?}");
+    assert_eq!((facts.non_coherent_loads, facts.local_accesses, facts.yields), (0, 0, 0), "{facts:?}");
 }
 
 #[test]
@@ -99,4 +99,5 @@ fn with_tracing_it_is_as_good() {
     let options = Options { trace: true, ..Options::default() };
     let traced = compiler.compile(&Source::of(&everything()).unwrap(), &options).unwrap();
     check(&traced.report);
+    check_machine_code(&traced.cubin);
 }

@@ -219,7 +219,7 @@ fn ptx_facts(r: &Report) -> String {
 fn machine_facts(facts: Option<MachineCode>) -> String {
     let Some(m) = facts else { return "not looked at: there is no nvdisasm (it comes with CUDA)".into() };
     format!(
-        "{} instructions, {} HGMMA, {} bulk copies, {} non-coherent loads, {} accesses to local memory, {} calls",
-        m.instructions, m.hgmma, m.bulk_copies, m.non_coherent_loads, m.local_accesses, m.calls
+        "{} instructions, {} HGMMA, {} bulk copies, {} non-coherent loads, {} accesses to local memory, {} calls, {} yields",
+        m.instructions, m.hgmma, m.bulk_copies, m.non_coherent_loads, m.local_accesses, m.calls, m.yields
     )
 }

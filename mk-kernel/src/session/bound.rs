@@ -181,29 +181,23 @@ impl Addresses {
             let info = if region.kind == RegionKind::Bound {
                 let tensor = tensors.of(region, rank)?;
                 a.bases[rank.index() * regions + i] = tensor.address;
-                bound_info(region, rank, tensor.pitch_bytes)
+                bound_info(region, rank, &tensor)
             } else {
                 for owner in all_ranks(program) {
                     a.bases[owner.index() * regions + i] = loaded.heap_address(owner, i);
                 }
-                region_info(region, rank)
+                region_info(region, rank, loaded.heap_address(rank, i))
             };
-            let own = a.bases[rank.index() * regions + i];
-            a.maps.extend(maps(place, region, &info, own).map_err(refused)?);
+            a.maps.extend(maps(place, region, &info).map_err(refused)?);
             a.infos.push(info);
         }
         Ok(a)
     }
 }
 
-fn maps(
-    place: &Place,
-    region: &Region,
-    info: &RegionInfo,
-    address: u64,
-) -> Result<[TensorMap; 3], driver::Error> {
+fn maps(place: &Place, region: &Region, info: &RegionInfo) -> Result<[TensorMap; 3], driver::Error> {
     let matrix = Matrix {
-        address,
+        address: info.own.0,
         dtype: region.dtype,
         rows: info.rows,
         cols: info.cols,

@@ -1,6 +1,8 @@
 //! What the kernel reads of a program: records, streams and regions of one rank, as tables.
 
+use super::bound::DeviceTensor;
 use crate::abi::{RegionInfo, STREAMS, StreamRange, TaskFlags};
+use crate::layout::MutPtr;
 use mk_core::{OpId, Program, Queue, Rank, Region, Stream, StreamTasks, Task, TaskId, Verified};
 
 /// Rows begin at multiples of this: what TMA and bulk copies want.
@@ -59,21 +61,23 @@ pub(super) fn copy_bytes(region: &Region) -> u64 {
 }
 
 /// A region on the symmetric heap.
-pub(super) fn region_info(region: &Region, rank: Rank) -> RegionInfo {
+pub(super) fn region_info(region: &Region, rank: Rank, own: u64) -> RegionInfo {
     let [rows, cols] = region.extent(rank);
     RegionInfo {
-        pitch_bytes: pitch_bytes(region),
-        rows,
-        cols,
+        own: MutPtr::new(own),
         copy_bytes: copy_bytes(region),
+        pitch_bytes: pitch_bytes(region),
         depth: region.depth,
         dtype: region.dtype as u16,
         element_bytes: region.dtype.bytes() as u16,
+        rows,
+        cols,
     }
 }
 
 /// The caller's own tensor. It is the same in every epoch: only its own rank reaches it, and runs of a rank are in order.
-pub(super) fn bound_info(region: &Region, rank: Rank, pitch_bytes: u64) -> RegionInfo {
-    let of_one_copy = region.extent(rank)[0].max(1) * pitch_bytes;
-    RegionInfo { pitch_bytes, copy_bytes: of_one_copy, depth: 1, ..region_info(region, rank) }
+pub(super) fn bound_info(region: &Region, rank: Rank, tensor: &DeviceTensor) -> RegionInfo {
+    let pitch_bytes = tensor.pitch_bytes;
+    let copy_bytes = region.extent(rank)[0].max(1) * pitch_bytes;
+    RegionInfo { pitch_bytes, copy_bytes, depth: 1, ..region_info(region, rank, tensor.address) }
 }
