@@ -194,6 +194,8 @@ pub(crate) enum BenchName {
     Sim(BenchOptions),
     /// The kernel on the first GPU: nanoseconds a task and a signal, launches, small all-reduces, start-up, time-outs.
     Gpu(BenchOptions),
+    /// GEMMs on the first GPU, through the whole product, against cuBLAS.
+    Gemm(BenchOptions),
     /// Say what can be measured.
     List,
     /// Draw the picture of a record again.

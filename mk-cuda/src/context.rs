@@ -88,6 +88,14 @@ impl Context {
         result.and_then(|value| restored.map(|()| value))
     }
 
+    /// Does something while this context is current in this thread, as other libraries want it.
+    ///
+    /// # Errors
+    /// [`Error::ContextLost`], [`Error::Call`].
+    pub fn while_current<T>(&self, f: impl FnOnce() -> T) -> Result<T, Error> {
+        self.call(|_| Ok(f()))
+    }
+
     /// Releases a handle in this context, and tells the ledger.
     pub(crate) fn release(&self, entry: &Entry, f: impl FnOnce(&Calls) -> Result<(), Failure>) {
         let (released, restored) = self.run(f);

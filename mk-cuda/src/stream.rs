@@ -215,6 +215,11 @@ impl Stream {
         })
     }
 
+    /// As a `CUstream`, for other libraries.
+    pub fn address(&self) -> u64 {
+        self.handle.0.expose_provenance() as u64
+    }
+
     pub(crate) fn handle(&self) -> sys::CUstream {
         self.handle.0
     }

@@ -48,7 +48,6 @@ struct Comm : Context {
 
     // What one thread found out, for all of them.
     DEV bool together(bool yes) const { return __shfl_sync(EVERYONE, yes, 0); }
-    DEV void agree() { dead = __any_sync(EVERYONE, dead); }
 
     DEV void fail_together(u32 reason, u32 word, u64 seen) {
         fail(reason, word, 0, seen);

@@ -163,6 +163,8 @@ struct Context {
     DEV Ledger& ledger() const { return at<Ledger>(Arena::LEDGERS + warp * Arena::LEDGER_BYTES); }
     // Of the threads that run this together, one.
     DEV bool leads() const { return threadIdx.x % WARP == 0; }
+    // What one of them has seen, all have. Not where some may still wait: each wait ends for itself.
+    DEV void agree() { dead = __any_sync(~0u, dead); }
     DEV u32 lane() const { return blockIdx.x - params.first_block; }
 
     // The epoch of a clock, from 1. It is in device memory, was read at the start, and changes only when all have left.
@@ -247,6 +249,7 @@ struct Context {
     DEV void end_run() {
         if (dead) run().failed = 1;
         ptx::fence_proxy_async();
+        __syncwarp();
         ptx::mbarrier_arrive_if(leads(), shared + Arena::RUN_ENDS);
     }
 
@@ -424,9 +427,7 @@ struct Context {
     DEV void trace_wait_begins() { trace_waited(0 - ptx::global_timer_ns()); }
     DEV void trace_wait_ends() { trace_waited(ptx::global_timer_ns()); }
     DEV void trace_waited(u64 more_ns) {
-        const u64 before = log().waited_ns;
-        __syncwarp();
-        log().waited_ns = before + more_ns;
+        if (leads()) log().waited_ns += more_ns;
     }
     DEV void trace_ends() {
         const u32 capacity = params.trace_events;

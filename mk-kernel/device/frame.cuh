@@ -109,7 +109,10 @@ struct Frame : Context {
     DEV void arrive(u32 barrier, bool mine) { ptx::mbarrier_arrive_if(mine && !dead, shared + barrier); }
     DEV void arrive(u32 barrier) { arrive(barrier, leads()); }
 
-    DEV void free_slot() { arrive(Arena::SLOT_EMPTY + slot * Arena::BARRIER); }
+    DEV void free_slot() {
+        __syncwarp();  // none of them reads the record any more
+        arrive(Arena::SLOT_EMPTY + slot * Arena::BARRIER);
+    }
 
     DEV void next_slot() {
         if (++slot == TASK_SLOTS) {

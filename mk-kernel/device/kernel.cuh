@@ -233,6 +233,7 @@ DEV void load_role(u32 warp) {
         }
         end_task(f);  // the record that says so
         f.trace_closes();
+        f.agree();
         tell_all(f);
         f.end_run();
     }
@@ -259,7 +260,7 @@ DEV void store_role(u32 warp) {
         end_task(f);
         f.trace_closes();
         ptx::bulk_wait_landed<0>();
-        __syncwarp();
+        f.agree();
         tell_all(f);
         f.end_run();
     }
@@ -285,14 +286,12 @@ DEV void math_role(u32 warp) {
             }
 #undef MK_CASE
             if (first) f.trace_ends();
-            __syncwarp();
             end_task(f);
         }
         end_task(f);
         if (first) f.trace_closes();
         ptx::bulk_wait_landed<0>();
-        __syncwarp();
-        f.dead = __any_sync(~0u, f.dead);
+        f.agree();
         tell_all(f);
         f.end_run();
     }

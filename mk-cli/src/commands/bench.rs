@@ -2,10 +2,12 @@
 //!
 //! A benchmark is one file here with one [`Bench`] in it, an entry in [`BENCHES`] and a name in `args::BenchName`.
 
+mod gemm;
 mod gpu;
 mod peak;
 mod plot;
 mod record;
+mod rig;
 mod sim;
 
 use crate::args::{BenchName, BenchOptions, BenchPlot};
@@ -33,13 +35,14 @@ pub(crate) struct Bench {
 }
 
 /// All of them.
-pub(crate) const BENCHES: [&Bench; 2] = [&sim::BENCH, &gpu::BENCH];
+pub(crate) const BENCHES: [&Bench; 3] = [&sim::BENCH, &gpu::BENCH, &gemm::BENCH];
 
 /// `mk bench`.
 pub(crate) fn bench(name: &BenchName, console: &mut Console<'_>) -> Result<(), Failure> {
     match name {
         BenchName::Sim(options) => run(&sim::BENCH, options, console),
         BenchName::Gpu(options) => run(&gpu::BENCH, options, console),
+        BenchName::Gemm(options) => run(&gemm::BENCH, options, console),
         BenchName::List => list(console),
         BenchName::Plot(options) => draw(options, console),
     }

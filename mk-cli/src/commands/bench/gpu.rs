@@ -7,17 +7,14 @@ mod difference;
 mod dispatch;
 mod doorbell;
 mod hops;
-mod machine;
 mod patience;
-mod runner;
 mod start;
-mod workload;
 
 use super::plot::{Panel, Point};
 use super::record::Record;
+use super::rig::machine::Machine;
 use super::{Bench, Measurement};
 use crate::error::Failure;
-use machine::Machine;
 use serde_json::Value;
 
 pub(super) const BENCH: Bench = Bench {

@@ -89,6 +89,11 @@ impl Case {
         }
     }
 
+    /// The same by other means.
+    pub(super) fn baseline(&self, name: &str) -> Option<&[f64]> {
+        self.baselines.get(name).map(Vec::as_slice)
+    }
+
     /// Compares with the same by other means; before the bar is set.
     pub(super) fn against(mut self, baseline: &str, samples: Vec<f64>) -> Case {
         self.baselines.insert(baseline.into(), samples);

@@ -10,9 +10,9 @@
 //! Only the first put of a run has nothing to follow, so it waits for a credit of the run before.
 
 use super::super::Measurement;
+use super::super::rig::machine::{Machine, registry};
+use super::super::rig::workload::{Workload, numbers};
 use super::difference::{Difference, Unit, point};
-use super::machine::{Machine, registry};
-use super::workload::{Workload, numbers};
 use crate::error::Failure;
 use mk_compute::AddArgs;
 use mk_core::{

@@ -3,9 +3,9 @@
 
 use super::super::Measurement;
 use super::super::record::Case;
+use super::super::rig::machine::{Machine, registry};
+use super::super::rig::workload::Workload;
 use super::difference::{alternate, per_step};
-use super::machine::{Machine, registry};
-use super::workload::Workload;
 use crate::error::Failure;
 use mk_compute::{AddArgs, CopyRectArgs, GemmArgs};
 use mk_core::{

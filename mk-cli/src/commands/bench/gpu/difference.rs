@@ -3,9 +3,9 @@
 
 use super::super::Measurement;
 use super::super::record::{Case, median};
-use super::machine::Machine;
-use super::runner::Runner;
-use super::workload::Workload;
+use super::super::rig::machine::Machine;
+use super::super::rig::runner::Runner;
+use super::super::rig::workload::Workload;
 use crate::error::Failure;
 use mk_core::Registry;
 use mk_kernel::Limits;

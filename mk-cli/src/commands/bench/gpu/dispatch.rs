@@ -1,9 +1,9 @@
 //! What a task costs that does nothing: `nop` in compute streams, a `wait` for nothing in comm streams, all lanes at once.
 
 use super::super::Measurement;
+use super::super::rig::machine::{Machine, registry};
+use super::super::rig::workload::Workload;
 use super::difference::{Difference, Unit, point};
-use super::machine::{Machine, registry};
-use super::workload::Workload;
 use crate::error::Failure;
 use mk_compute::NopArgs;
 use mk_core::{Error, Lane, Program, ProgramBuilder, Queue, Rank, Registry, SyncArgs};

@@ -3,10 +3,10 @@
 
 use super::super::Measurement;
 use super::super::record::Case;
+use super::super::rig::machine::{Machine, registry};
+use super::super::rig::runner::{Runner, Work, micros};
+use super::super::rig::workload::Workload;
 use super::dispatch::From;
-use super::machine::{Machine, registry};
-use super::runner::{Runner, Work, micros};
-use super::workload::Workload;
 use crate::error::Failure;
 use mk_core::Registry;
 use mk_kernel::Limits;

@@ -1,9 +1,9 @@
 //! What a signal takes from a task that posts to a task on another rank that waits: a chain that goes back and forth.
 
 use super::super::Measurement;
+use super::super::rig::machine::{Machine, registry};
+use super::super::rig::workload::Workload;
 use super::difference::{Difference, Unit, point};
-use super::machine::{Machine, registry};
-use super::workload::Workload;
 use crate::error::Failure;
 use mk_compute::NopArgs;
 use mk_core::{

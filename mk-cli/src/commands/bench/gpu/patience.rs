@@ -2,10 +2,10 @@
 
 use super::super::Measurement;
 use super::super::record::Case;
+use super::super::rig::machine::{Machine, registry};
+use super::super::rig::runner::Runner;
+use super::super::rig::workload::Workload;
 use super::hops::Tasks;
-use super::machine::{Machine, registry};
-use super::runner::Runner;
-use super::workload::Workload;
 use crate::error::{Exit, Failure, internal};
 use mk_core::{Rank, Reason, RunError};
 use mk_kernel::{Limits, Sabotage};

@@ -3,7 +3,7 @@
 
 use super::super::Measurement;
 use super::super::record::Case;
-use super::machine::{Machine, registry};
+use super::super::rig::machine::{Machine, registry};
 use crate::commands::problem::Product;
 use crate::error::{Exit, Failure, internal};
 use crate::setup;

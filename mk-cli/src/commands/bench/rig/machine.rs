@@ -9,10 +9,10 @@ use mk_core::{Hardware, Registry};
 use mk_kernel::Source;
 
 /// See the module.
-pub(super) struct Machine {
-    pub(super) gpu: FirstGpu,
+pub(in crate::commands::bench) struct Machine {
+    pub(in crate::commands::bench) gpu: FirstGpu,
     /// What programs are proved for.
-    pub(super) hardware: Hardware,
+    pub(in crate::commands::bench) hardware: Hardware,
 }
 
 impl Machine {
@@ -20,19 +20,19 @@ impl Machine {
     ///
     /// # Errors
     /// What is missing for it.
-    pub(super) fn find() -> Result<Machine, Failure> {
+    pub(in crate::commands::bench) fn find() -> Result<Machine, Failure> {
         let gpu = FirstGpu::find()?;
         let hardware = Hardware { sms: gpu.multiprocessors(), ..Hardware::h200() };
         Ok(Machine { gpu, hardware })
     }
 
     /// A lane on every multiprocessor.
-    pub(super) fn lanes(&self) -> u16 {
+    pub(in crate::commands::bench) fn lanes(&self) -> u16 {
         u16::try_from(self.hardware.lanes()).unwrap_or(u16::MAX)
     }
 
     /// For the record.
-    pub(super) fn record(&self) -> Result<record::Gpu, Failure> {
+    pub(in crate::commands::bench) fn record(&self) -> Result<record::Gpu, Failure> {
         let (facts, driver) = (self.gpu.device().facts(), self.gpu.device().driver());
         let [major, minor] = self.gpu.compiler().version();
         let source = Source::of(&registry(1)?)?;
@@ -49,7 +49,7 @@ impl Machine {
 }
 
 /// Everything registered, for so many ranks of one node.
-pub(super) fn registry(ranks: u64) -> Result<Registry, Failure> {
+pub(in crate::commands::bench) fn registry(ranks: u64) -> Result<Registry, Failure> {
     setup::registry(&setup::uniform(1, ranks)?)
 }
 

@@ -5,15 +5,15 @@ use mk_core::{Bindings, DType, Hardware, Io, Program, Rank, Registry, Session as
 use mk_sim::Simulator;
 
 /// See the module.
-pub(super) struct Workload {
-    pub(super) program: Verified,
-    pub(super) tensors: Bindings,
-    pub(super) want: Bindings,
+pub(in crate::commands::bench) struct Workload {
+    pub(in crate::commands::bench) program: Verified,
+    pub(in crate::commands::bench) tensors: Bindings,
+    pub(in crate::commands::bench) want: Bindings,
 }
 
 impl Workload {
     /// A program with these tensors, from which `want` must come.
-    pub(super) fn new(
+    pub(in crate::commands::bench) fn new(
         program: Program,
         registry: &Registry,
         hardware: &Hardware,
@@ -24,7 +24,7 @@ impl Workload {
     }
 
     /// A program that touches no memory.
-    pub(super) fn bare(
+    pub(in crate::commands::bench) fn bare(
         program: Program,
         registry: &Registry,
         hardware: &Hardware,
@@ -33,7 +33,7 @@ impl Workload {
     }
 
     /// A program with random numbers, from which the same must come as in the simulator: all of its sums must be exact.
-    pub(super) fn simulated(
+    pub(in crate::commands::bench) fn simulated(
         program: Program,
         registry: &Registry,
         hardware: &Hardware,
@@ -47,7 +47,7 @@ impl Workload {
 }
 
 /// Random numbers for all inputs of a program.
-pub(super) fn numbers(program: &Program) -> Bindings {
+pub(in crate::commands::bench) fn numbers(program: &Program) -> Bindings {
     let mut tensors = Bindings::new();
     for rank in (0..program.ranks).map(|r| Rank(r as u16)) {
         for (i, region) in program.regions.iter().enumerate().filter(|(_, r)| r.io == Io::Input) {

@@ -7,7 +7,7 @@ use super::workload::Workload;
 use crate::error::{Exit, Failure};
 use crate::gpu::How;
 use mk_core::{Bindings, Explanation, Io, Rank, RegionKind, Registry, RunError, Tensor, Verified};
-use mk_kernel::driver::{self, Context, DeviceMemory, Memory as _, Stream};
+use mk_kernel::driver::{self, Context, DeviceMemory, Event, Memory as _, Stream};
 use mk_kernel::{Bound, DeviceTensor, DeviceTensors, Gpu, Limits, Sabotage};
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,14 @@ const WARM_UP: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// See the module.
-pub(super) struct Runner {
+pub(in crate::commands::bench) struct Runner {
     gpu: Gpu,
-    pub(super) stream: Stream,
-    context: Context,
+    pub(in crate::commands::bench) stream: Stream,
+    pub(in crate::commands::bench) context: Context,
 }
 
 /// A workload, bound.
-pub(super) struct Work {
+pub(in crate::commands::bench) struct Work {
     bound: Bound,
     program: Verified,
     held: Vec<Held>,
@@ -46,7 +46,7 @@ impl Runner {
     ///
     /// # Errors
     /// Those of compiler and driver.
-    pub(super) fn open(
+    pub(in crate::commands::bench) fn open(
         machine: &Machine,
         registry: &Registry,
         limits: Limits,
@@ -59,7 +59,7 @@ impl Runner {
     }
 
     /// Takes memory for a workload, and fills it.
-    pub(super) fn bind(&mut self, workload: &Workload) -> Result<Work, Failure> {
+    pub(in crate::commands::bench) fn bind(&mut self, workload: &Workload) -> Result<Work, Failure> {
         let held = self.hold(workload)?;
         let program = workload.program.program();
         let mut tensors = DeviceTensors::new();
@@ -92,30 +92,34 @@ impl Runner {
     }
 
     /// Starts a run.
-    pub(super) fn launch(&mut self, work: &Work) -> Result<(), RunError> {
+    pub(in crate::commands::bench) fn launch(&mut self, work: &Work) -> Result<(), RunError> {
         // SAFETY: the stream is of the GPU's context; nobody else uses what is bound.
         unsafe { self.gpu.launch(&work.bound, &[&self.stream]) }
     }
 
     /// Waits for all runs.
-    pub(super) fn wait(&mut self, work: &Work) -> Result<(), RunError> {
+    pub(in crate::commands::bench) fn wait(&mut self, work: &Work) -> Result<(), RunError> {
         self.gpu.wait(&work.bound)
     }
 
     /// Breaks a program: what is bound afterwards is broken.
-    pub(super) fn sabotage(&mut self, workload: &Workload, how: Sabotage) -> Result<(), RunError> {
+    pub(in crate::commands::bench) fn sabotage(
+        &mut self,
+        workload: &Workload,
+        how: Sabotage,
+    ) -> Result<(), RunError> {
         self.gpu.sabotage(&workload.program, how)
     }
 
     /// A resident kernel leaves.
-    pub(super) fn park(&mut self) -> Result<(), RunError> {
+    pub(in crate::commands::bench) fn park(&mut self) -> Result<(), RunError> {
         self.gpu.park()
     }
 
     /// Microseconds of a run, from the launch until the host sees that it has ended.
     ///
     /// [`Gpu::wait`] looks every few dozen microseconds once it has waited for long, so it is asked last.
-    pub(super) fn time(&mut self, work: &Work) -> Result<f64, Failure> {
+    pub(in crate::commands::bench) fn time(&mut self, work: &Work) -> Result<f64, Failure> {
         // The kernel of the last run has ended its epoch, but may not have left.
         self.stream.synchronize()?;
         let before = self.gpu.outcome(&work.bound)?;
@@ -129,7 +133,11 @@ impl Runner {
     }
 
     /// Microseconds of so many runs of two workloads, in turn, so that both meet the same clocks; what came out is compared.
-    pub(super) fn alternate(&mut self, works: &[Work; 2], samples: u16) -> Result<[Vec<f64>; 2], Failure> {
+    pub(in crate::commands::bench) fn alternate(
+        &mut self,
+        works: &[Work; 2],
+        samples: u16,
+    ) -> Result<[Vec<f64>; 2], Failure> {
         let start = Instant::now();
         let mut runs = 0;
         while runs < WARM_UP_RUNS || start.elapsed() < WARM_UP {
@@ -147,8 +155,54 @@ impl Runner {
         Ok(times)
     }
 
+    /// Microseconds of a run, of so many that follow each other on the stream, by the GPU's clock.
+    pub(in crate::commands::bench) fn follow(&mut self, work: &Work, runs: u32) -> Result<f64, Failure> {
+        let events = self.events()?;
+        self.stream.record(&events[0])?;
+        (0..runs).try_for_each(|_| self.launch(work))?;
+        self.stream.record(&events[1])?;
+        self.wait(work)?;
+        between(&events, runs)
+    }
+
+    /// The same of something else that `start` starts.
+    pub(in crate::commands::bench) fn follow_other(
+        &mut self,
+        runs: u32,
+        mut start: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<f64, Failure> {
+        let events = self.events()?;
+        self.stream.record(&events[0])?;
+        (0..runs).try_for_each(|_| start())?;
+        self.stream.record(&events[1])?;
+        between(&events, runs)
+    }
+
+    fn events(&self) -> Result<[Event; 2], driver::Error> {
+        Ok([Event::timed(&self.context)?, Event::timed(&self.context)?])
+    }
+
+    /// Memory for something else, filled with what no run leaves there.
+    pub(in crate::commands::bench) fn memory(&self, bytes: u64) -> Result<DeviceMemory, Failure> {
+        let memory = DeviceMemory::new(&self.context, bytes)?;
+        self.stream.fill(&memory, POISON)?;
+        Ok(memory)
+    }
+
+    /// Puts other numbers into the inputs of rank 0.
+    pub(in crate::commands::bench) fn refill(&self, work: &Work, tensors: &Bindings) -> Result<(), Failure> {
+        for (memory, name) in
+            work.held.iter().filter(|h| h.rank == Rank(0)).map(|h| (&h.memory, work.name(h)))
+        {
+            if let Some(tensor) = tensors.get(Rank(0), name) {
+                self.stream.upload(memory, 0, &tensor.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes outputs something that no run leaves there.
-    fn poison(&self, work: &Work) -> Result<(), Failure> {
+    pub(in crate::commands::bench) fn poison(&self, work: &Work) -> Result<(), Failure> {
         let mut outputs = work.outputs();
         Ok(outputs.try_for_each(|held| self.stream.fill(&held.memory, POISON))?)
     }
@@ -170,12 +224,27 @@ impl Runner {
 }
 
 impl Work {
+    /// The memory of a region on rank 0.
+    pub(in crate::commands::bench) fn memory(&self, name: &str) -> Option<&DeviceMemory> {
+        self.held.iter().find(|h| h.rank == Rank(0) && self.name(h) == name).map(|h| &h.memory)
+    }
+
+    /// Lanes that rank 0 uses.
+    pub(in crate::commands::bench) fn lanes(&self) -> u16 {
+        self.program.program().lanes.first().copied().unwrap_or(0)
+    }
+
+    fn name(&self, held: &Held) -> &str {
+        &self.program.program().regions[held.region].name
+    }
+
     fn outputs(&self) -> impl Iterator<Item = &Held> {
         self.held.iter().filter(|h| self.program.program().regions[h.region].io == Io::Output)
     }
 }
 
-fn wrong(program: &str, place: &str) -> Failure {
+/// The error of results that are not right.
+pub(in crate::commands::bench) fn wrong(program: &str, place: &str) -> Failure {
     let says = Explanation {
         kind: "wrong",
         message: format!("the results of '{program}' are wrong: {place}"),
@@ -186,7 +255,12 @@ fn wrong(program: &str, place: &str) -> Failure {
     Failure::new(Exit::Wrong, says)
 }
 
+fn between([start, end]: &[Event; 2], runs: u32) -> Result<f64, Failure> {
+    end.synchronize()?;
+    Ok(f64::from(end.milliseconds_since(start)?) * 1e3 / f64::from(runs))
+}
+
 /// A time in microseconds.
-pub(super) fn micros(time: Duration) -> f64 {
+pub(in crate::commands::bench) fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }

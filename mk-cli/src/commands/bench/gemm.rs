@@ -1,0 +1,281 @@
+//! `mk bench gemm`: GEMMs on the first GPU against cuBLAS. They go through the whole product: planned, proved, in a kernel that
+//! has all handlers, with the bounds of waits on, and every run is a new epoch.
+//!
+//! Both are measured in turn, by the GPU's clock, in runs that follow each other: what it costs to launch is in it, as far as it
+//! is not hidden behind the run before. First, of whole numbers whose sums are exact, both must give the same bits.
+
+mod cublas;
+
+use super::plot::{Panel, Point};
+use super::record::{Case, Record, median};
+use super::rig::machine::{Machine, registry};
+use super::rig::runner::{Runner, Work, wrong};
+use super::rig::workload::Workload;
+use super::{Bench, Measurement};
+use crate::error::Failure;
+use cublas::{Cublas, Product};
+use mk_compute::AllGatherGemm;
+use mk_core::{Bindings, DType, Rank, Registry, Tensor};
+use mk_kernel::Limits;
+use mk_kernel::driver::{DeviceMemory, Memory as _};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+pub(super) const BENCH: Bench = Bench {
+    name: "gemm",
+    about: "GEMMs on the first GPU, through the whole product, against cuBLAS",
+    measure,
+    shows: "GEMM against cuBLAS",
+    panels,
+};
+
+/// Rows, columns, and what is summed over: what each of two ranks has of AllGather+GEMM, a square one, and an odd one.
+const SHAPES: [[u64; 3]; 5] =
+    [[4096, 2048, 4096], [8192, 4096, 8192], [16384, 8192, 16384], [8192, 8192, 8192], [8000, 6288, 4104]];
+const TYPES: [DType; 2] = [DType::Bf16, DType::F16];
+/// Of the speed of cuBLAS: each, and the geometric mean of all of a type.
+const BAR: f64 = 0.96;
+const MEAN_BAR: f64 = 0.99;
+
+/// A batch of runs takes about so long.
+const BATCH_US: f64 = 4_000.0;
+const MOST_RUNS: f64 = 40.0;
+/// Clocks rise, and caches fill.
+const WARM_UP: Duration = Duration::from_millis(60);
+/// Random numbers, repeated: a prime, so that no two rows of a matrix are alike.
+const NUMBERS: u64 = 1_048_573;
+
+fn measure(m: &mut Measurement<'_, '_>) -> Result<(), Failure> {
+    let machine = {
+        let _step = m.step("looking for a GPU");
+        Machine::find()?
+    };
+    m.gpu = Some(machine.record()?);
+    let registry = registry(1)?;
+    for dtype in TYPES {
+        let mut ratios = Vec::new();
+        for shape in SHAPES {
+            let compared = {
+                let _step = m.step(name(shape, dtype));
+                Comparison::new(&machine, &registry, shape, dtype)?.measure(m.many_samples())?
+            };
+            let [ours, theirs] = &compared.tflops;
+            ratios.push(median(ours) / median(theirs));
+            m.keep(compared.case());
+        }
+        let name = format!("geometric mean of all, {dtype}, of the speed of cuBLAS");
+        let mean = Case::new(name, json!({ "ratios": ratios }), "", vec![geometric_mean(&ratios)]);
+        m.keep(mean.at_least(MEAN_BAR));
+    }
+    Ok(())
+}
+
+fn name([m, n, k]: [u64; 3], dtype: DType) -> String {
+    format!("GEMM {m} x {n} x {k} {dtype}")
+}
+
+fn geometric_mean(ratios: &[f64]) -> f64 {
+    (ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64).exp()
+}
+
+/// One shape, ready to be run both ways.
+struct Comparison {
+    shape: [u64; 3],
+    dtype: DType,
+    cublas: Cublas,
+    runner: Runner,
+    work: Work,
+    /// cuBLAS's C.
+    theirs: DeviceMemory,
+    product: Product,
+}
+
+/// What came out.
+struct Compared {
+    shape: [u64; 3],
+    dtype: DType,
+    cublas: String,
+    lanes: u16,
+    /// Ours, and cuBLAS's.
+    tflops: [Vec<f64>; 2],
+}
+
+impl Comparison {
+    fn new(
+        machine: &Machine,
+        registry: &Registry,
+        shape: [u64; 3],
+        dtype: DType,
+    ) -> Result<Comparison, Failure> {
+        let [m, n, k] = shape;
+        let op = AllGatherGemm::new(m, n, k, dtype).hardware(machine.hardware.clone());
+        let inputs = inputs(shape, dtype, whole);
+        let workload =
+            Workload::new(op.plan(registry)?, registry, &machine.hardware, inputs, Bindings::new())?;
+        let mut runner = Runner::open(machine, registry, Limits::default(), false)?;
+        let work = runner.bind(&workload)?;
+        let theirs = runner.memory(m * n * dtype.bytes())?;
+        let [a, b] =
+            [AllGatherGemm::A, AllGatherGemm::B].map(|name| work.memory(name).map_or(0, |m| m.address()));
+        let product = Product { shape, dtype, at: [a, b, theirs.address()] };
+        let cublas = Cublas::new(&runner.context, &runner.stream)?;
+        Ok(Comparison { shape, dtype, cublas, runner, work, theirs, product })
+    }
+
+    fn measure(mut self, samples: u16) -> Result<Compared, Failure> {
+        self.check()?;
+        let real = inputs(self.shape, self.dtype, |x| x);
+        self.runner.refill(&self.work, &real)?;
+        let runs = self.warm_up()?;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..samples {
+            ours.push(tflops(self.shape, self.ours(runs)?));
+            theirs.push(tflops(self.shape, self.theirs(runs)?));
+        }
+        let (cublas, lanes) = (self.cublas.version()?, self.work.lanes());
+        Ok(Compared { shape: self.shape, dtype: self.dtype, cublas, lanes, tflops: [ours, theirs] })
+    }
+
+    /// Both must give the same bits of whole numbers.
+    fn check(&mut self) -> Result<(), Failure> {
+        self.runner.poison(&self.work)?;
+        (self.ours(1)?, self.theirs(1)?);
+        let bytes = (self.shape[0] * self.shape[1] * self.dtype.bytes()) as usize;
+        let (mut ours, mut theirs) = (vec![0; bytes], vec![1; bytes]);
+        if let Some(c) = self.work.memory(AllGatherGemm::C) {
+            self.runner.stream.download(c, 0, &mut ours)?;
+        }
+        self.runner.stream.download(&self.theirs, 0, &mut theirs)?;
+        if ours == theirs {
+            Ok(())
+        } else {
+            Err(wrong(&name(self.shape, self.dtype), "C, beside that of cuBLAS"))
+        }
+    }
+
+    /// How many runs are one batch.
+    fn warm_up(&mut self) -> Result<u32, Failure> {
+        let start = Instant::now();
+        let mut us = f64::MAX;
+        while start.elapsed() < WARM_UP {
+            us = self.ours(1)?;
+            self.theirs(1)?;
+        }
+        Ok((BATCH_US / us).clamp(1.0, MOST_RUNS).round() as u32)
+    }
+
+    fn ours(&mut self, runs: u32) -> Result<f64, Failure> {
+        self.runner.follow(&self.work, runs)
+    }
+
+    fn theirs(&mut self, runs: u32) -> Result<f64, Failure> {
+        self.runner.follow_other(runs, || self.cublas.start(&self.product))
+    }
+}
+
+impl Compared {
+    fn case(self) -> Case {
+        let Compared { shape, dtype, cublas, lanes, tflops: [ours, theirs] } = self;
+        let params = json!({ "shape": shape, "dtype": dtype.to_string(), "lanes": lanes, "cublas": cublas });
+        Case::new(name(shape, dtype), params, "TFLOP/s", ours).against("cuBLAS", theirs).at_least(BAR)
+    }
+}
+
+fn operations([m, n, k]: [u64; 3]) -> f64 {
+    2.0 * m as f64 * n as f64 * k as f64
+}
+
+fn tflops(shape: [u64; 3], us: f64) -> f64 {
+    operations(shape) / us / 1e6
+}
+
+/// A and B, of random numbers from -1 to 1 that `of` changes.
+fn inputs([m, n, k]: [u64; 3], dtype: DType, of: fn(f32) -> f32) -> Bindings {
+    let mut bindings = Bindings::new();
+    for (seed, (name, [rows, cols])) in
+        [(AllGatherGemm::A, [m, k]), (AllGatherGemm::B, [k, n])].into_iter().enumerate()
+    {
+        let numbers: Vec<f32> =
+            reference::uniform_block(seed as u64, 0, [0, 0], [1, NUMBERS]).into_iter().map(of).collect();
+        let some = Tensor::from_f32(dtype, 1, NUMBERS, &numbers).bytes;
+        let bytes = (rows * cols * dtype.bytes()) as usize;
+        let all = some.iter().copied().cycle().take(bytes).collect();
+        bindings.set(Rank(0), name, Tensor { dtype, rows, cols, bytes: all });
+    }
+    bindings
+}
+
+/// Whole numbers from -2 to 1: sums of a million products are exact in f32.
+fn whole(x: f32) -> f32 {
+    (x * 2.0).floor()
+}
+
+/// One panel a type, against the number of operations.
+fn panels(record: &Record) -> Vec<Panel> {
+    TYPES.map(|dtype| panel(record, &dtype.to_string())).into()
+}
+
+fn panel(record: &Record, dtype: &str) -> Panel {
+    let mut panel = Panel::new(dtype, "floating-point operations", "TFLOP/s", "slope 1: linear");
+    for case in record.cases.iter().filter(|c| c.params.get("dtype").and_then(Value::as_str) == Some(dtype)) {
+        let Some(shape) = case.params.get("shape").and_then(|s| serde_json::from_value(s.clone()).ok())
+        else {
+            continue;
+        };
+        for (line, samples) in [("mKernel", Some(case.ours.as_slice())), ("cuBLAS", case.baseline("cuBLAS"))]
+        {
+            panel.series(line).points.extend(samples.and_then(|s| Point::of(operations(shape), s)));
+        }
+    }
+    panel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mk_core::Hardware;
+
+    #[test]
+    fn every_shape_is_planned_for_all_lanes_and_proved() {
+        let registry = registry(1).unwrap();
+        for [m, n, k] in SHAPES {
+            let program = AllGatherGemm::new(m, n, k, DType::Bf16).plan(&registry).unwrap();
+            assert_eq!(program.tasks.len() as u64, m.div_ceil(128) * n.div_ceil(256));
+            program.verify(&registry, &Hardware::h200()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_speed_is_two_operations_a_product_and_its_time() {
+        assert_eq!(tflops([1000, 1000, 1000], 2.0), 1000.0);
+        assert!((geometric_mean(&[0.5, 2.0]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn numbers_are_random_and_whole_where_sums_must_be_exact() {
+        let real = inputs([64, 32, 128], DType::Bf16, |x| x);
+        let ints = inputs([64, 32, 128], DType::Bf16, whole);
+        let get = |t: &Bindings, name| t.get(Rank(0), name).unwrap().to_f32();
+        assert_eq!(get(&real, AllGatherGemm::A).len(), 64 * 128);
+        assert_eq!(get(&real, AllGatherGemm::B).len(), 128 * 32);
+        assert!(get(&ints, AllGatherGemm::A).iter().all(|x| x.fract() == 0.0 && (-2.0..=1.0).contains(x)));
+        assert!([-2.0, -1.0, 0.0, 1.0].iter().all(|x| get(&ints, AllGatherGemm::B).contains(x)));
+        assert!(get(&real, AllGatherGemm::A) != get(&real, AllGatherGemm::B));
+    }
+
+    #[test]
+    fn a_case_is_drawn_beside_cublas() {
+        let compared = Compared {
+            shape: SHAPES[0],
+            dtype: DType::Bf16,
+            cublas: "13.0.0".into(),
+            lanes: 132,
+            tflops: [vec![700.0], vec![710.0]],
+        };
+        let case = compared.case();
+        assert!(case.passes(1.0), "{}", case.text(1.0));
+        let panels = panels(&Record::new("gemm", vec![case]));
+        let lines: Vec<usize> = panels.iter().map(|p| p.lines.iter().map(|l| l.points.len()).sum()).collect();
+        assert_eq!(lines, [2, 0]);
+    }
+}
