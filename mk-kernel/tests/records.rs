@@ -1,10 +1,15 @@
-//! The records of a stream as a model: what `device/records.cuh` keeps in registers, step by step, for every place and length of a
-//! lane's own stream, and for queues that lanes share in random orders.
+//! The records of a stream as a model: what `device/records.cuh` keeps in registers, thread by thread and step by step, for every
+//! place and length of a lane's own stream, and for queues that lanes share in random orders.
 //!
-//! Registers are told by the record that each quarter of the warp holds. A ticket comes at some time between its claim and its use.
+//! A register is told by the record, and the part of it, that was last read into it. A ticket comes at some time between its
+//! claim and its use.
 
-/// Records of a batch: one for each quarter of the warp.
-const BATCH: u32 = 4;
+/// Threads of a warp, parts of a record (one a thread), and records that are taken at once.
+const WARP: u32 = 32;
+const PARTS: u32 = 8;
+const BATCH: u32 = WARP / PARTS;
+/// Records so far ahead are looked for in the L2.
+const FAR: u32 = 8 * BATCH;
 /// In `claimed`, as on the device.
 const UNASKED: u32 = u32::MAX;
 const NONE: u32 = UNASKED - 1;
@@ -12,16 +17,32 @@ const NONE: u32 = UNASKED - 1;
 /// A mistake that is planted, to see that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
-    /// A stream begins without the batch behind its first.
+    /// A stream begins with nothing ahead.
     NothingAhead,
-    /// The batch ahead is read over before it is taken.
+    /// What is ahead is read over before it is taken.
     AheadTooEarly,
-    /// The first word of a record is always that behind the one before it, in whatever batch.
-    WordOfOldBatch,
+    /// What is read ahead begins where the records do that are handed out.
+    AheadFromFirst,
+    /// As many records as a warp holds are handed out, also where the stream has fewer.
+    BatchBeyondEnd,
+    /// The end of the stream does not bound what is read.
+    EndNotHeeded,
+    /// The first word of record `i` is taken from thread `i`.
+    WordOfThread,
+    /// A lane that has taken all its own records counts the last of them as claimed.
+    LateTooEarly,
     /// The counter of a queue goes back to 0 one claim too late.
     CounterTooFar,
     /// A lane whose ticket was past the end claims another one.
     ClaimsAfterEnd,
+    /// A lane that has reached the end of the queue begins to claim once more.
+    EndForgotten,
+    /// The record of the next ticket is read before that of the last is taken.
+    RedeemedTooEarly,
+    /// A claimed record is named after the next ticket.
+    NamedTooLate,
+    /// Behind a claimed record others are read, as in a stream of the lane's own.
+    NeighboursRead,
 }
 
 /// Tasks of one stream, in the rank's table.
@@ -63,37 +84,47 @@ impl Rank {
         self.counter = if was >= last { 0 } else { was + 1 };
         was
     }
+
+    /// A thread looks at record `i`, if that lies before `end`. Whether it does.
+    fn look(&self, i: u32, end: u32) -> Result<bool, String> {
+        expect(i >= end || i < self.records, || format!("record {i} is beyond the table"))?;
+        Ok(i < end)
+    }
 }
 
-/// The record that each quarter of the warp holds; none: never read.
-type Registers = [Option<u32>; BATCH as usize];
+/// By thread: which part of which record it holds; none: never read.
+type Registers = [Option<(u32, u32)>; WARP as usize];
 
 /// What one call of `next` hands out.
-#[derive(Debug, PartialEq, Eq)]
 struct Taken {
-    /// `c.task`.
-    task: u32,
-    /// The record that `write` would write.
-    content: Option<u32>,
-    /// The record that `op_and_flags` is the first word of.
-    first_word: Option<u32>,
+    first: u32,
+    count: u32,
+    is_late: bool,
+    batch: Registers,
 }
 
 impl Taken {
-    fn right(task: u32) -> Taken {
-        Taken { task, content: Some(task), first_word: Some(task) }
+    /// What users make of record `i`: its first word, and all its parts.
+    fn check(&self, i: u32, bug: Option<Bug>) -> Result<u32, String> {
+        let task = self.first + i;
+        let from = if bug == Some(Bug::WordOfThread) { i } else { i * PARTS };
+        let word = self.batch[from as usize];
+        expect(word == Some((task, 0)), || format!("{word:?} for the first word of {task}"))?;
+        for (thread, held) in (0..WARP).zip(self.batch).filter(|(t, _)| t / PARTS == i) {
+            expect(held == Some((task, thread % PARTS)), || format!("thread {thread}: {held:?} of {task}"))?;
+        }
+        Ok(task)
     }
 }
 
 /// `Records`, of one lane in one epoch.
 struct Records {
     is_ahead: bool,
-    own: Range,
     own_next: u32,
+    own_end: u32,
+    first: u32,
     batch: Registers,
     ahead: Registers,
-    first_word: Option<u32>,
-    upcoming: Option<u32>,
     ticket: Option<u32>,
     is_claiming: bool,
     claimed: u32,
@@ -101,87 +132,84 @@ struct Records {
 
 impl Records {
     fn new(rank: &Rank, is_ahead: bool, own: Range) -> Result<Records, String> {
-        let (mut batch, mut ahead) = (Registers::default(), Registers::default());
-        read(rank, &mut batch, own.first, own.end())?;
-        if is_ahead && !rank.is(Bug::NothingAhead) {
-            read(rank, &mut ahead, own.first + BATCH, own.end())?;
-        }
-        Ok(Records {
+        let mut records = Records {
             is_ahead,
-            own,
             own_next: own.first,
-            batch,
-            ahead,
-            first_word: None,
-            upcoming: None,
+            own_end: own.end(),
+            first: 0,
+            batch: [None; WARP as usize],
+            ahead: [None; WARP as usize],
             ticket: None,
             is_claiming: false,
             claimed: UNASKED,
-        })
+        };
+        if is_ahead && !rank.is(Bug::NothingAhead) {
+            records.read_ahead(rank)?;
+        }
+        Ok(records)
     }
 
+    /// None: there are no more.
     fn next(&mut self, rank: &mut Rank) -> Result<Option<Taken>, String> {
-        let own = self.next_own(rank)?;
-        if own.is_some() { Ok(own) } else { self.next_claimed(rank) }
+        let own = self.own_next != self.own_end;
+        let count = if own { self.next_own(rank)? } else { self.next_claimed(rank)? };
+        let taken = Taken { first: self.first, count, is_late: self.is_late(rank), batch: self.batch };
+        Ok((count > 0).then_some(taken))
     }
 
-    fn taken(&self, task: u32) -> Option<Taken> {
-        Some(Taken { task, content: self.word(task), first_word: self.first_word })
+    fn is_late(&self, rank: &Rank) -> bool {
+        if rank.is(Bug::LateTooEarly) { self.own_next == self.own_end } else { self.claimed != UNASKED }
     }
 
-    /// First word of a record, as far as the batch is the one that it lies in.
-    fn word(&self, i: u32) -> Option<u32> {
-        self.batch[(i % BATCH) as usize]
-    }
-
-    fn next_own(&mut self, rank: &Rank) -> Result<Option<Taken>, String> {
-        if self.own_next == self.own.end() {
-            return Ok(None);
-        }
-        let (task, place) = (self.own_next, self.own_next % BATCH);
-        self.own_next += 1;
-        self.first_word = self.upcoming;
-        if place == 0 || task == self.own.first {
-            if task != self.own.first {
-                self.take_batch(rank, task)?;
-            }
-            if task == self.own.first || !rank.is(Bug::WordOfOldBatch) {
-                self.first_word = self.word(task);
-            }
-        }
-        let read_at = if rank.is(Bug::AheadTooEarly) { BATCH - 1 } else { 1 };
-        if self.is_ahead && place == read_at {
-            let from = if rank.is(Bug::AheadTooEarly) { task + 1 + BATCH } else { task - 1 + BATCH };
-            read(rank, &mut self.ahead, from, self.own.end())?;
-        }
-        self.upcoming = self.word(task + 1);
-        Ok(self.taken(task))
-    }
-
-    fn take_batch(&mut self, rank: &Rank, task: u32) -> Result<(), String> {
-        if self.is_ahead {
+    fn next_own(&mut self, rank: &Rank) -> Result<u32, String> {
+        self.first = self.own_next;
+        let left = self.own_end - self.first;
+        let count = if rank.is(Bug::BatchBeyondEnd) { BATCH } else { left.min(BATCH) };
+        self.own_next += count;
+        if !self.is_ahead {
+            read(rank, &mut self.batch, self.first, self.own_end)?;
+        } else if rank.is(Bug::AheadTooEarly) {
+            self.read_ahead(rank)?;
             self.batch = self.ahead;
-            return Ok(());
+        } else {
+            self.batch = self.ahead;
+            self.read_ahead(rank)?;
         }
-        read(rank, &mut self.batch, task, self.own.end())
+        prefetch(rank, self.first + FAR, self.own_end)?;
+        Ok(count)
     }
 
-    fn next_claimed(&mut self, rank: &mut Rank) -> Result<Option<Taken>, String> {
-        if rank.queue.count == 0 {
-            return Ok(None);
+    fn read_ahead(&mut self, rank: &Rank) -> Result<(), String> {
+        let from = if rank.is(Bug::AheadFromFirst) { self.first } else { self.own_next };
+        read(rank, &mut self.ahead, from, self.own_end)
+    }
+
+    fn next_claimed(&mut self, rank: &mut Rank) -> Result<u32, String> {
+        if self.claimed >= NONE && !self.begins_to_claim(rank)? {
+            return Ok(0);
         }
-        if self.claimed == UNASKED {
-            self.is_claiming = true;
+        self.first = self.claimed;
+        if rank.is(Bug::RedeemedTooEarly) {
+            self.redeem(rank)?;
+            self.batch = self.ahead;
+        } else {
+            self.batch = self.ahead;
             self.redeem(rank)?;
         }
-        if self.claimed == NONE {
-            return Ok(None);
+        if rank.is(Bug::NamedTooLate) {
+            self.first = self.claimed;
         }
-        let task = self.claimed;
-        self.batch = self.ahead;
-        self.first_word = self.word(task);
+        Ok(1)
+    }
+
+    fn begins_to_claim(&mut self, rank: &mut Rank) -> Result<bool, String> {
+        let has_ended = self.claimed == NONE && !rank.is(Bug::EndForgotten);
+        if has_ended || rank.queue.count == 0 {
+            return Ok(false);
+        }
+        self.is_claiming = true;
         self.redeem(rank)?;
-        Ok(self.taken(task))
+        Ok(self.claimed != NONE)
     }
 
     /// The ticket that is under way comes.
@@ -195,26 +223,30 @@ impl Records {
     fn redeem(&mut self, rank: &mut Rank) -> Result<(), String> {
         self.arrive(rank);
         let place = self.ticket.take().ok_or("a ticket is used that was not claimed")?;
-        let is_there = place < rank.queue.count;
-        self.claimed = if is_there { rank.queue.first + place } else { NONE };
-        if is_there {
-            read(rank, &mut self.ahead, self.claimed, self.claimed + 1)?;
-        }
-        self.is_claiming = is_there || rank.is(Bug::ClaimsAfterEnd);
-        Ok(())
+        let more = place < rank.queue.count;
+        self.is_claiming = more || rank.is(Bug::ClaimsAfterEnd);
+        self.claimed = if more { rank.queue.first + place } else { NONE };
+        let count = if rank.is(Bug::NeighboursRead) { BATCH } else { 1 };
+        read(rank, &mut self.ahead, self.claimed, if more { self.claimed + count } else { 0 })?;
+        let far = self.claimed.wrapping_add(4 * rank.lanes);
+        prefetch(rank, far, if more { rank.queue.end() } else { 0 })
     }
 }
 
-/// The batch with record `i`; nothing beyond `end` is read.
+/// The records from `i` on, as many as the warp holds; nothing beyond `end` is read.
 fn read(rank: &Rank, into: &mut Registers, i: u32, end: u32) -> Result<(), String> {
-    for (quarter, held) in (0..BATCH).zip(into) {
-        let mine = i / BATCH * BATCH + quarter;
-        if mine < end {
-            *held = Some(mine);
-            expect(mine < rank.records, || format!("record {mine} is beyond the table"))?;
+    let end = if rank.is(Bug::EndNotHeeded) { u32::MAX } else { end };
+    for (thread, held) in (0..WARP).zip(into) {
+        let mine = i.wrapping_add(thread / PARTS);
+        if rank.look(mine, end)? {
+            *held = Some((mine, thread % PARTS));
         }
     }
     Ok(())
+}
+
+fn prefetch(rank: &Rank, i: u32, end: u32) -> Result<(), String> {
+    (0..BATCH).try_for_each(|place| rank.look(i.wrapping_add(place), end).map(drop))
 }
 
 fn expect(right: bool, wrong: impl Fn() -> String) -> Result<(), String> {
@@ -227,16 +259,21 @@ fn expect(right: bool, wrong: impl Fn() -> String) -> Result<(), String> {
 fn own_stream(own: Range, behind: u32, is_ahead: bool, bug: Option<Bug>) -> Result<(), String> {
     let mut rank = Rank::of(own.end() + behind, Range::default(), 1, bug);
     let mut records = Records::new(&rank, is_ahead, own)?;
-    for task in own.first..own.end() {
-        let taken = records.next(&mut rank)?;
-        expect(taken == Some(Taken::right(task)), || format!("{taken:?} of {own:?}, not {task}"))?;
+    let mut next = own.first;
+    while let Some(taken) = records.next(&mut rank)? {
+        expect(taken.first == next, || format!("{} of {own:?}, not {next}", taken.first))?;
+        expect(!taken.is_late, || format!("{next} of {own:?} is said to be claimed"))?;
+        // Only the last ones may be fewer than a warp holds.
+        let count = BATCH.min(own.end() - next);
+        expect(taken.count == count, || format!("{} from {next} on of {own:?}", taken.count))?;
+        (0..count).try_for_each(|i| taken.check(i, bug).map(drop))?;
+        next += count;
     }
-    let surplus = records.next(&mut rank)?;
-    expect(surplus.is_none(), || format!("{surplus:?} beyond {own:?}"))
+    expect(next == own.end(), || format!("{own:?} ends at {next}"))
 }
 
 fn all_own_streams(is_ahead: bool, bug: Option<Bug>) -> Result<(), String> {
-    for (first, count, behind) in (0..10).flat_map(|f| (0..14).flat_map(move |c| [(f, c, 0), (f, c, 5)])) {
+    for (first, count, behind) in (0..10).flat_map(|f| (0..45).flat_map(move |c| [(f, c, 0), (f, c, 5)])) {
         own_stream(Range { first, count }, behind, is_ahead, bug)?;
     }
     Ok(())
@@ -277,14 +314,22 @@ fn epoch(rank: &mut Rank, is_ahead: bool, owns: &[Range], random: &mut Random) -
         }
         match lane.next(rank)? {
             None => drop(active.swap_remove(at)),
-            Some(taken) => {
-                expect(taken == Taken::right(taken.task), || format!("{taken:?}"))?;
-                all.push(taken.task);
-            }
+            Some(taken) => hand_out(rank, &taken, &mut all)?,
         }
     }
     expect(lanes.iter().all(|l| !l.is_claiming), || "a lane leaves with a ticket under way".into())?;
     Ok(all)
+}
+
+fn hand_out(rank: &Rank, taken: &Taken, all: &mut Vec<u32>) -> Result<(), String> {
+    let is_shared = taken.first >= rank.queue.first;
+    expect(taken.is_late == is_shared, || format!("{} counts as claimed: {}", taken.first, taken.is_late))?;
+    for i in 0..taken.count {
+        let task = taken.check(i, rank.bug)?;
+        expect(!all.contains(&task), || format!("{task} is handed out twice"))?;
+        all.push(task);
+    }
+    Ok(())
 }
 
 /// Some epochs of lanes that first take their own records, and then share a queue that lies behind those.
@@ -326,12 +371,32 @@ fn lanes_share_a_queue_and_leave_its_counter_as_it_was() {
 
 // -------------------------------------------------------------------------------------------- mistakes
 
+/// Each of them, in streams that have the next records ahead, or not.
+fn are_found(bugs: &[Bug], is_ahead: &[bool], all: impl Fn(bool, Option<Bug>) -> Result<(), String>) {
+    for (&bug, &is_ahead) in bugs.iter().flat_map(|b| is_ahead.iter().map(move |a| (b, a))) {
+        match all(is_ahead, Some(bug)) {
+            Err(how) => println!("{bug:?}, ahead {is_ahead}: {how}"),
+            Ok(()) => panic!("the model misses {bug:?}, ahead {is_ahead}"),
+        }
+    }
+}
+
 #[test]
-fn planted_mistakes_are_found() {
-    for bug in [Bug::NothingAhead, Bug::AheadTooEarly, Bug::WordOfOldBatch] {
-        println!("{bug:?}: {}", all_own_streams(true, Some(bug)).expect_err("the model misses it"));
-    }
-    for bug in [Bug::CounterTooFar, Bug::ClaimsAfterEnd] {
-        println!("{bug:?}: {}", all_queues(true, Some(bug)).expect_err("the model misses it"));
-    }
+fn planted_mistakes_in_own_streams_are_found() {
+    are_found(&[Bug::NothingAhead, Bug::AheadTooEarly, Bug::AheadFromFirst], &[true], all_own_streams);
+    let bugs = [Bug::BatchBeyondEnd, Bug::EndNotHeeded, Bug::WordOfThread, Bug::LateTooEarly];
+    are_found(&bugs, &[false, true], all_own_streams);
+}
+
+#[test]
+fn planted_mistakes_in_queues_are_found() {
+    let bugs = [
+        Bug::CounterTooFar,
+        Bug::ClaimsAfterEnd,
+        Bug::EndForgotten,
+        Bug::RedeemedTooEarly,
+        Bug::NamedTooLate,
+        Bug::NeighboursRead,
+    ];
+    are_found(&bugs, &[false, true], all_queues);
 }

@@ -49,13 +49,27 @@ impl Barrier {
     /// that it is the phase that the waiter means.
     pub(crate) fn test(&self, waiter: usize, parity: u64) -> bool {
         let mut s = self.state.lock().expect("no thread of the model panics and goes on");
-        if s.completed & 1 == parity {
-            return false;
-        }
         let meant = s.noticed[waiter] + u64::from(!s.first_is_free);
-        assert_eq!(s.completed, meant, "{}: the parity stands for another lap", self.name);
-        s.noticed[waiter] += 1;
-        true
+        let passed = self.passed(&s, parity, meant);
+        s.noticed[waiter] += u64::from(passed);
+        passed
+    }
+
+    /// The same, for a waiter that passes over completions: it means the one after which there are so many.
+    pub(crate) fn test_for(&self, parity: u64, meant: u64) -> bool {
+        let s = self.state.lock().expect("no thread of the model panics and goes on");
+        self.passed(&s, parity, meant)
+    }
+
+    fn passed(&self, s: &State, parity: u64, meant: u64) -> bool {
+        let passed = s.completed & 1 != parity;
+        assert!(!passed || s.completed == meant, "{}: the parity stands for another lap", self.name);
+        passed
+    }
+
+    /// How often it has completed.
+    pub(crate) fn completed(&self) -> u64 {
+        self.state.lock().expect("no thread of the model panics and goes on").completed
     }
 
     /// Whether a phase is under way.

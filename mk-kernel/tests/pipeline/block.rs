@@ -9,8 +9,10 @@ use shuttle::thread;
 
 /// Pages of the ring: divisible by every group size.
 pub(crate) const RING: u32 = 4;
-/// Task records that are read ahead.
-pub(crate) const SLOTS: u32 = 3;
+/// Task records that the roles have not done with; those that fetch publishes at once; and the most that were claimed.
+pub(crate) const SLOTS: u32 = 4;
+pub(crate) const BATCH: usize = 2;
+pub(crate) const CLAIMED_TASKS: u32 = 2;
 /// Warpgroups of math, and warps of each.
 pub(crate) const GROUPS: u32 = 2;
 pub(crate) const WARPS: u32 = 2;
@@ -29,6 +31,8 @@ pub(crate) enum Kind {
     SmallGemm,
     /// As `Gemm`, but it may store only when a peer has seen that it has loaded everything.
     Gated,
+    /// As `Gemm`, but nobody is told when it is done, so the store role passes over it.
+    Unposted,
     /// Load, math in place, store from the page.
     Activate,
     /// Load, store; no math.
@@ -40,7 +44,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Pages of a group.
     pub(crate) fn pages(self) -> u32 {
-        if matches!(self, Kind::Gemm | Kind::SmallGemm | Kind::Gated | Kind::Activate) { 2 } else { 1 }
+        if matches!(self, Kind::Copy | Kind::Nop) { 1 } else { 2 }
     }
 }
 
@@ -49,6 +53,8 @@ pub(crate) struct Task {
     pub(crate) kind: Kind,
     pub(crate) groups: u32,
     pub(crate) id: u32,
+    /// By ticket, not of the lane's own stream.
+    pub(crate) is_claimed: bool,
 }
 
 /// What fetch publishes: the task (none: leave), and the page at which its first group starts.
@@ -290,7 +296,7 @@ impl Block {
         });
     }
 
-    /// A handler that does not return before long after an abort: of the last task of the first run.
+    /// A math handler that does not return before long after an abort: of the last task of the first run.
     pub(crate) fn linger(&self, task: Task) {
         let last = self.tasks.first().and_then(|tasks| tasks.last());
         if self.scenario != Scenario::Stuck || last != Some(&task) {

@@ -2,8 +2,12 @@
 
 use crate::Bug;
 use crate::barrier::Barrier;
-use crate::block::{Block, CHUNKS, COMM_SLOTS, Full, GROUPS, Kind, RING, Record, SLOTS, Task, WARPS, stall};
+use crate::block::{
+    BATCH, Block, CHUNKS, CLAIMED_TASKS, COMM_SLOTS, Full, GROUPS, Kind, RING, Record, SLOTS, Task, WARPS,
+    stall,
+};
 use crate::runs::{COMM, FIRST_MATH, LOAD, Lane, STORE};
+use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::Ordering;
 use shuttle::thread;
@@ -11,7 +15,7 @@ use shuttle::thread;
 /// What a role keeps in its registers, from run to run.
 pub(crate) struct Frame<'a> {
     pub(crate) block: &'a Block,
-    /// Its number among those that wait for task slots.
+    /// Its number among those that wait for task slots; slot and parity. Not of fetch.
     waiter: usize,
     slot: u32,
     slot_parity: u64,
@@ -54,17 +58,19 @@ impl<'a> Frame<'a> {
 
     /// Waits, unless the block is dead. True if what it waited for has come.
     fn wait(&mut self, barrier: &Barrier, waiter: usize, parity: u64) -> bool {
-        loop {
-            if self.dead {
-                return false;
-            }
-            if barrier.test(waiter, parity) {
+        self.keep_waiting(|| barrier.test(waiter, parity))
+    }
+
+    fn keep_waiting(&mut self, came: impl Fn() -> bool) -> bool {
+        while !self.dead {
+            if came() {
                 return true;
             }
-            let deaf = self.block.bug == Some(Bug::DeafToAbort) && waiter == self.waiter;
+            let deaf = self.block.bug == Some(Bug::DeafToAbort);
             self.dead = !deaf && self.block.aborted.load(Ordering::SeqCst);
             thread::yield_now();
         }
+        false
     }
 
     /// Waits for a signal word, unless the block is dead.
@@ -162,51 +168,114 @@ impl<'a> Frame<'a> {
 pub(crate) fn fetch(block: &Block, _: usize) {
     let mut f = Frame::new(block, 0);
     let mut lane = Lane::new(block);
-    let mut page = 0;
-    // All slots are free at first.
-    f.slot_parity = 1;
+    let mut fetch = Fetch { turn: 0, page: 0 };
     while let Some(tasks) = lane.take(&mut f) {
         lane.begin();
-        fetch_run(&mut f, tasks, &mut page);
+        fetch.run(&mut f, tasks);
         lane.end(&mut f);
     }
     lane.stop();
 }
 
-/// Reads records ahead and says where in the ring each task starts, so that roles may skip tasks.
-fn fetch_run(f: &mut Frame<'_>, tasks: &[Task], page: &mut u32) {
-    let block = f.block;
-    for task in tasks.iter().map(|t| Some(*t)).chain([None]) {
-        let free = block.bug == Some(Bug::SlotNotAwaited)
-            || f.wait(&block.slot_empty[f.slot as usize], 0, f.slot_parity);
-        if !free || f.dead {
-            return;
+/// Reads records ahead, some at once, and says where in the ring each task starts, so that roles may skip tasks.
+struct Fetch {
+    /// Tasks since the beginning: slot and parity follow from it.
+    turn: u32,
+    /// The next one of the ring.
+    page: u32,
+}
+
+impl Fetch {
+    fn run(&mut self, f: &mut Frame<'_>, tasks: &[Task]) {
+        let bug = f.block.bug;
+        for batch in taken_at_once(tasks) {
+            let limited = batch[0].is_claimed && bug != Some(Bug::ClaimsUnlimited);
+            let limit = if limited { CLAIMED_TASKS } else { SLOTS };
+            if !self.are_free(f, self.turn + batch.len() as u32, limit) {
+                return;
+            }
+            self.publish(f, batch);
         }
-        if let Some(t) = task {
-            *page = page.div_ceil(t.kind.pages()) * t.kind.pages() % RING;
+        if self.are_free(f, self.turn + 1, SLOTS) {
+            self.publish_leave(f);
         }
-        *block.slots[f.slot as usize].lock().expect("whole") = (task, *page);
-        block.slot_full[f.slot as usize].arrive(1);
-        if let Some(t) = task.filter(|t| t.kind != Kind::Nop) {
-            *page = (*page + t.groups * t.kind.pages()) % RING;
-        }
-        f.next_slot();
     }
+
+    /// Waits until of those before `end` the roles have `limit` still to do, or fewer. They do them in order. Fetch that has seen
+    /// the abort before goes on as far as there is room; nobody hears of it.
+    fn are_free(&self, f: &mut Frame<'_>, end: u32, limit: u32) -> bool {
+        let bug = f.block.bug;
+        let awaited = if bug == Some(Bug::FirstOfBatchAwaited) { self.turn + 1 } else { end };
+        let last = awaited.wrapping_sub(1 + limit);
+        let lap = if bug == Some(Bug::LapOfPublished) { (end - 1) / SLOTS + 1 } else { last / SLOTS };
+        let (empty, parity) = (&f.block.slot_empty[(last % SLOTS) as usize], u64::from(lap & 1));
+        // Before the first task all slots are free.
+        let meant = if last > self.turn { 0 } else { u64::from(last / SLOTS) + 1 };
+        let came = || empty.test_for(parity, meant);
+        bug == Some(Bug::SlotNotAwaited) || came() || f.keep_waiting(came)
+    }
+
+    fn publish(&mut self, f: &Frame<'_>, batch: &[Task]) {
+        let done: u64 = f.block.slot_empty.iter().map(Barrier::completed).sum();
+        let fits = u64::from(self.turn) < done + u64::from(CLAIMED_TASKS);
+        assert!(f.dead || fits || !batch[0].is_claimed, "more claimed tasks than are allowed");
+        let first_told = f.block.bug == Some(Bug::ToldBeforeWritten);
+        if first_told {
+            self.tell(f, batch.len() as u32);
+        }
+        for (task, turn) in batch.iter().zip(self.turn..) {
+            let first = self.page.next_multiple_of(task.kind.pages()) % RING;
+            write_record(f.block, turn, (Some(*task), first));
+            let groups = if task.kind == Kind::Nop { 0 } else { task.groups };
+            self.page = (first + groups * task.kind.pages()) % RING;
+        }
+        if !first_told {
+            self.tell(f, batch.len() as u32);
+        }
+        self.turn += batch.len() as u32;
+    }
+
+    /// The record that says that there are no more.
+    fn publish_leave(&mut self, f: &Frame<'_>) {
+        write_record(f.block, self.turn, (None, 0));
+        self.tell(f, 1);
+        if f.block.bug != Some(Bug::LeaveNotCounted) {
+            self.turn += 1;
+        }
+    }
+
+    /// A thread for each, in whatever order.
+    fn tell(&self, f: &Frame<'_>, count: u32) {
+        let first = thread_rng().gen_range(0..count);
+        for turn in (0..count).map(|i| self.turn + (first + i) % count) {
+            f.arrive(&f.block.slot_full[(turn % SLOTS) as usize], 1);
+        }
+    }
+}
+
+fn write_record(block: &Block, turn: u32, record: Record) {
+    *block.slots[(turn % SLOTS) as usize].lock().expect("whole") = record;
+}
+
+/// Of a lane's own stream some at once, behind those each one that is claimed.
+fn taken_at_once(tasks: &[Task]) -> impl Iterator<Item = &[Task]> {
+    let (own, claimed) = tasks.split_at(tasks.partition_point(|t| !t.is_claimed));
+    own.chunks(BATCH).chain(claimed.chunks(1))
 }
 
 pub(crate) fn load(block: &Block, _: usize) {
     let mut f = Frame::new(block, 1);
     while f.begin_run(LOAD) {
         f.role(load_task);
-        let stays = match block.bug {
-            Some(Bug::CopiesLeftBehind) => false,
-            Some(Bug::CopiesAwaitedOnlyWhenDead) => f.dead,
-            _ => true,
-        };
-        while stays && block.copies_under_way() {
-            thread::yield_now();
-        }
         f.end_run();
+    }
+    let stays = match block.bug {
+        Some(Bug::CopiesLeftBehind) => false,
+        Some(Bug::CopiesAwaitedOnlyWhenDead) => f.dead,
+        _ => block.runs.has_failed(),
+    };
+    while stays && block.copies_under_way() {
+        thread::yield_now();
     }
 }
 
@@ -256,11 +325,9 @@ fn math_run(f: &mut Frame<'_>, me: usize) {
             return;
         }
         let task = task.expect("none of the group has none");
-        if me == 0 {
-            block.linger(task);
-        }
+        block.linger(task);
         match task.kind {
-            Kind::Gemm | Kind::Gated => multiply(f, task, me),
+            Kind::Gemm | Kind::Gated | Kind::Unposted => multiply(f, task, me),
             Kind::SmallGemm if group == 0 => multiply(f, task, me),
             Kind::SmallGemm => pass_over(f, task, me),
             Kind::Activate => activate(f, task, me),
@@ -316,7 +383,9 @@ fn multiply(f: &mut Frame<'_>, task: Task, me: usize) {
     if task.kind == Kind::Gated {
         begin_output(f, me);
     }
-    f.arrive(&f.block.math_done[f.slot as usize], 1);
+    if task.kind != Kind::Unposted {
+        f.arrive(&f.block.math_done[f.slot as usize], 1);
+    }
 }
 
 /// This warp has consumed everything, and waits until it may store.
@@ -376,6 +445,7 @@ fn store_task(f: &mut Frame<'_>, task: Task) {
         }
         Kind::Activate => store_pages(f, task, true),
         Kind::Copy => store_pages(f, task, false),
+        Kind::Unposted => return,
         Kind::Nop => {}
     }
     f.post(&f.block.words[task.id as usize]);

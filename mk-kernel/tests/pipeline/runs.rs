@@ -38,6 +38,11 @@ impl Runs {
             died: AtomicBool::new(false),
         }
     }
+
+    /// Whether a role has seen the abort in the run that has ended. That is so still when the lane stops.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
 }
 
 /// A role's side of it.
@@ -126,7 +131,8 @@ impl<'a> Lane<'a> {
     fn start(&self, stop: bool) {
         let runs = &self.block.runs;
         runs.stop.store(stop, Ordering::SeqCst);
-        runs.failed.store(false, Ordering::SeqCst);
+        let keeps = stop && self.block.bug != Some(Bug::FailureForgotten);
+        runs.failed.store(keeps && runs.has_failed(), Ordering::SeqCst);
         runs.begins.arrive(1);
     }
 
@@ -137,8 +143,11 @@ impl<'a> Lane<'a> {
         }
         self.await_roles(f);
         self.ends_parity ^= 1;
-        let failed = self.block.runs.failed.load(Ordering::SeqCst);
-        f.dead |= failed && self.block.bug != Some(Bug::FailureOverlooked);
+        let runs = &self.block.runs;
+        f.dead |= runs.has_failed() && self.block.bug != Some(Bug::FailureOverlooked);
+        if f.dead && self.block.bug != Some(Bug::GivenUpUnsaid) {
+            runs.failed.store(true, Ordering::SeqCst);
+        }
     }
 
     /// After an abort this has a bound, in case a handler never returns. Then the run has failed, whoever saw what.

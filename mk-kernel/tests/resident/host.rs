@@ -1,8 +1,9 @@
 //! The host: `src/session/resident.rs`, and what a session does with it.
 
+use crate::explore;
 use crate::lanes::lane;
+use crate::mistakes::{are_found, failure};
 use crate::shared::{Bug, COMMANDS, LANES, LEAVES_AFTER_FAULT, Launch, STOP, Shared, pause, random, stall};
-use crate::{explore, missed};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::Ordering::SeqCst;
 use shuttle::thread;
@@ -236,6 +237,5 @@ fn a_fault_makes_all_lanes_leave_and_nothing_runs_again() {
 
 #[test]
 fn planted_mistakes_are_found() {
-    let missed = missed(&Bug::ALL, |bug| run(Some(bug), bug.aborts()));
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    are_found(&Bug::ALL, |bug| failure(move || explore(2000, move || run(Some(bug), bug.aborts()))));
 }

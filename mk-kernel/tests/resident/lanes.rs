@@ -15,13 +15,11 @@ struct Lane<'a> {
     told: u64,
     epoch: u64,
     dead: bool,
-    /// The first lane: that the others leave since a run has failed.
-    fault: bool,
 }
 
 /// From start to end.
 pub(crate) fn lane(s: &Shared, block: usize) {
-    let mut l = Lane { s, block, number: 0, told: 0, epoch: 1, dead: false, fault: false };
+    let mut l = Lane { s, block, number: 0, told: 0, epoch: 1, dead: false };
     while let Some(launch) = l.take() {
         l.run(launch);
         l.end(launch);
@@ -52,6 +50,9 @@ impl<'a> Lane<'a> {
 
     fn next_told(&mut self) -> u64 {
         stall();
+        if self.block == 0 {
+            self.lead();
+        }
         loop {
             let (launch, number) = *self.s.told.lock().expect("whole");
             let news = match self.s.bug {
@@ -62,34 +63,34 @@ impl<'a> Lane<'a> {
                 self.number = number;
                 return launch;
             }
-            if self.block == 0 {
-                self.lead();
-            }
             thread::yield_now();
         }
     }
 
-    /// The first lane, while it waits: once all ranks have ended the last command, it tells the next.
+    /// The first lane: once all ranks have ended the last command, it waits for the next, and tells it.
     fn lead(&mut self) {
         let s = self.s;
-        let ended = self.told == 0 || s.ended.load(SeqCst) == self.told;
-        if !ended && s.bug != Some(Bug::NoRunBoundary) {
+        while self.told != 0 && s.ended.load(SeqCst) != self.told && s.bug != Some(Bug::NoRunBoundary) {
             if s.aborted() && s.bug != Some(Bug::DeafToAbort) {
-                self.fault = true;
-                self.tell(STOP);
+                self.dead = true;
+                return self.tell(STOP);
             }
-            return;
-        }
-        // Nothing has come for a while.
-        let idle = random(8) == 0;
-        if idle && s.bug == Some(Bug::GoneBeforeLastLook) {
-            s.gone.store(LEAVES, SeqCst);
+            thread::yield_now();
         }
         let next = &s.ring[(self.told as usize + 1) % COMMANDS];
-        if next.number.load(SeqCst) == self.told + 1 {
-            self.tell(next.launch.load(SeqCst));
-        } else if idle {
-            self.tell(STOP);
+        loop {
+            // Nothing has come for a while.
+            let idle = random(8) == 0;
+            if idle && s.bug == Some(Bug::GoneBeforeLastLook) {
+                s.gone.store(LEAVES, SeqCst);
+            }
+            if next.number.load(SeqCst) == self.told + 1 {
+                return self.tell(next.launch.load(SeqCst));
+            }
+            if idle {
+                return self.tell(STOP);
+            }
+            thread::yield_now();
         }
     }
 
@@ -105,7 +106,7 @@ impl<'a> Lane<'a> {
         if self.s.bug != Some(Bug::LeavesSilently) {
             self.tell(STOP);
         }
-        let how = if self.fault || self.dead { LEAVES_AFTER_FAULT } else { LEAVES };
+        let how = if self.dead { LEAVES_AFTER_FAULT } else { LEAVES };
         self.s.gone.store(how, SeqCst);
     }
 
@@ -141,15 +142,27 @@ impl<'a> Lane<'a> {
             rank.faulted.store(true, SeqCst);
             return;
         }
-        rank.left.store(0, SeqCst);
-        rank.clock.store(self.epoch + 1, SeqCst);
+        let late = s.bug == Some(Bug::ReadyTooLate);
+        if !late {
+            self.make_ready(rank);
+        }
+        rank.ended.store(self.epoch, SeqCst);
         if s.bug == Some(Bug::FirstRankEnds) {
             self.launch_ends();
         } else if s.ranks_ended.fetch_add(1, SeqCst) == ranks - 1 {
             s.ranks_ended.store(0, SeqCst);
             self.launch_ends();
         }
-        rank.ended.store(self.epoch, SeqCst);
+        if late {
+            stall();
+            self.make_ready(rank);
+        }
+    }
+
+    /// For the rank's next run.
+    fn make_ready(&self, rank: &Rank) {
+        rank.clock.store(self.epoch + 1, SeqCst);
+        rank.left.store(0, SeqCst);
     }
 
     /// The host first: with the other word, the next run may begin, end, and tell the host in its turn.

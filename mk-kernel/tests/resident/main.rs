@@ -15,10 +15,11 @@
 mod admission;
 mod host;
 mod lanes;
+#[path = "../common/mistakes.rs"]
+mod mistakes;
 mod shared;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A wait that does not end uses up its steps.
 const STEPS: usize = 200_000;
@@ -34,14 +35,4 @@ fn config() -> shuttle::Config {
 fn explore(schedules: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
     shuttle::Runner::new(RandomScheduler::new_from_seed(7, schedules), config()).run(test.clone());
     shuttle::Runner::new(PctScheduler::new_from_seed(7, 3, schedules), config()).run(test);
-}
-
-/// Those of the planted mistakes that no schedule shows.
-fn missed<B: Copy + Send + Sync + 'static>(bugs: &[B], test: fn(B)) -> Vec<B> {
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let passes = |bug: B| catch_unwind(AssertUnwindSafe(|| explore(2000, move || test(bug)))).is_ok();
-    let missed = bugs.iter().copied().filter(|&bug| passes(bug)).collect();
-    std::panic::set_hook(quiet);
-    missed
 }

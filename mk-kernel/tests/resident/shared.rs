@@ -42,6 +42,8 @@ pub(crate) enum Bug {
     NobodyAttends,
     /// The host starts the kernel again with what it has left after a fault.
     StartedAfterFault,
+    /// The last lane of a rank makes it ready for the next run after it has said that this one has ended.
+    ReadyTooLate,
     /// The first lane tells the next command before all have ended the last.
     NoRunBoundary,
     /// One rank of a run ends it for all.
@@ -53,7 +55,7 @@ pub(crate) enum Bug {
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 15] = [
+    pub(crate) const ALL: [Bug; 16] = [
         Bug::NumbersCounted,
         Bug::GoneBeforeLastLook,
         Bug::RingKept,
@@ -65,6 +67,7 @@ impl Bug {
         Bug::HostToldLast,
         Bug::NobodyAttends,
         Bug::StartedAfterFault,
+        Bug::ReadyTooLate,
         Bug::NoRunBoundary,
         Bug::FirstRankEnds,
         Bug::DeafToAbort,
