@@ -68,13 +68,14 @@ struct Gemm {
         const TensorMap* const map_a = f.map(a.a, tall ? MAP_ROWS128 : MAP_ROWS64);
         const TensorMap* const map_b = f.map(a.b, MAP_ROWS64);
         const u32 copy_a = f.rotation(f.region(a.a)), copy_b = f.rotation(f.region(a.b));
+        const u32 row = (u32)a.a_row, col = (u32)a.col;
         for (u32 block = 0; block < count && !f.dead; block++) {
             f.reach(block);
             const Group g = f.acquire<pages, ROLE_MATH>(bytes);
             if (bytes == 0) return;
-            f.load_box(g, 0, map_a, block * BLOCK_K, (u32)a.a_row, copy_a);
+            f.load_box(g, 0, map_a, block * BLOCK_K, row, copy_a);
             for (u32 i = 0; i < b_boxes; i++) {
-                f.load_box(g, B_OFFSET + i * BOX_BYTES, map_b, (u32)a.col + i * BOX_COLS, block * BLOCK_K, copy_b);
+                f.load_box(g, B_OFFSET + i * BOX_BYTES, map_b, col + i * BOX_COLS, block * BLOCK_K, copy_b);
             }
         }
     }

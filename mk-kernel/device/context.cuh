@@ -70,9 +70,10 @@ static_assert(RECORDS % 16 == 0 && PARAMS % 16 == 0 && BRIEFS % 8 == 0 && LEDGER
 // How long a role that leaves waits for copies that are under way: SM clocks, a millisecond. A copy of 16 KB takes microseconds.
 constexpr u64 COPIES_PATIENCE = 2'000'000;
 
-// A wait for another role lasts as long as that role's waits for signals, one after the other. Its own bound is only for a
-// fault of the kernel itself, which must not be blamed before the signal that everybody waits for.
-constexpr u64 BARRIER_PATIENCE = 16;  // times the bound of a signal
+// A wait for another role lasts as long as that role's waits for signals, one after the other; of several tasks, where fetch
+// waits. Its own bound is only for a fault of the kernel itself, which must not be blamed before the signal that everybody
+// waits for.
+constexpr u64 BARRIER_PATIENCE = 64;  // times the bound of a signal
 
 DEV u32 wait_at(const Wait& w) { return w.bits & 15; }
 DEV u32 wait_lag(const Wait& w) { return w.bits >> 4; }
@@ -136,8 +137,7 @@ struct Group {
 
 // What every role has: where it is, whether it still lives, its waits and posts. One object a thread, in registers.
 //
-// Load and store are one thread each; the other roles are whole warps, whose threads go the same way: each waits, decides and
-// notes what all of them do, and one of them acts (`leads`). No loop is entered by some threads alone, and none has an end
+// Threads of a warp go the same way: each waits, decides and notes what all of them do, and one of them acts (`leads`). No loop is entered by some threads alone, and none has an end
 // that hangs on `threadIdx`: the compiler then lets go of all care for threads that have parted, which costs 50 clocks in
 // each turn of each loop of the kernel, and puts what seldom happens out of the way.
 struct Context {

@@ -381,6 +381,7 @@ struct Frame : Context {
             stored_seen ^= 1u << slot;
         } else {
             ptx::bulk_wait_landed<0>();
+            ptx::fence_proxy_async();
             __syncwarp();
         }
         post_all(POST_AT_DONE, has(Brief::LOADS));

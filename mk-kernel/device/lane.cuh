@@ -259,7 +259,7 @@ struct Lane {
         Resident* const r = kernel.resident;
         u64* const bell = r ? &r->bell->ended : nullptr;
         ptx::store_relaxed_if(bell && leads, bell, run().number);
-        ptx::fence_system();
+        ptx::fence_gpu();  // what follows is for this GPU
         ptx::store_relaxed_if(r && leads, &r->ended, run().number);
         ptx::and_if(!r && leads, &a->running, (1ull << RUNS_AT) - 1);
         __syncwarp();

@@ -10,6 +10,19 @@ use crate::operators::slices::Slices;
 use mk_core::{Label, PostTo, RegionId, TaskRef, WaitFor, deal};
 use std::ops::Range;
 
+/// Column tiles that are multiplied with all rows before the next ones are: what all lanes read at a time is then about as
+/// many rows as columns, and fits into the L2.
+const GROUP: usize = 8;
+
+/// Tiles of rows that are all there, group by group of columns.
+fn grouped(rows: &[Range<u64>], cols: &[Range<u64>]) -> impl Iterator<Item = (Range<u64>, Range<u64>)> {
+    let of_group = move |group: &[Range<u64>]| {
+        let of_rows = |r: &Range<u64>| group.iter().map(|c| (r.clone(), c.clone())).collect::<Vec<_>>();
+        rows.iter().flat_map(of_rows).collect::<Vec<_>>()
+    };
+    cols.chunks(GROUP).flat_map(of_group)
+}
+
 impl Planner<'_> {
     /// Own rows first, then the others in the order in which they arrive.
     pub(super) fn fused_tiles(&mut self, me: u32, arrivals: &Arrivals<'_>) -> Result<()> {
@@ -17,12 +30,18 @@ impl Planner<'_> {
         if layout.cols[me as usize].is_empty() {
             return Ok(());
         }
+        let own: Vec<Range<u64>> = layout.row_blocks(me).map(|b| b.rows).collect();
         let mut i = 0;
-        for (source, block, _) in arrivals.at(me) {
-            let (a, a_row, label) = self.operand(me, source, &block.rows);
+        for (rows, cols) in grouped(&own, &layout.col_tiles(me).collect::<Vec<_>>()) {
+            let operand = self.operand(me, me, &rows);
+            self.tile(me, operand, &rows, cols, i)?;
+            i += 1;
+        }
+        for (source, block, _) in arrivals.at(me).into_iter().filter(|(source, ..)| *source != me) {
+            let operand = self.operand(me, source, &block.rows);
             for cols in layout.col_tiles(me) {
-                let task = self.tile(me, (a, a_row, label), &block.rows, cols, i)?;
-                if source != me && self.exchange.is_some() {
+                let task = self.tile(me, operand, &block.rows, cols, i)?;
+                if self.exchange.is_some() {
                     self.guard(task, me, source, &block)?;
                 }
                 i += 1;
@@ -36,17 +55,17 @@ impl Planner<'_> {
     pub(super) fn unfused_tiles(&mut self, me: u32) -> Result<()> {
         let layout = self.layout;
         let credit = layout.relayed_blocks(me) > 0 || self.feeders(me).next().is_some();
+        let cols: Vec<Range<u64>> = layout.col_tiles(me).collect();
         let mut i = 0;
         for part in layout.merged(me) {
             let own = part == layout.rows[me as usize];
-            for rows in blocks(part, TILE[0]) {
+            let part: Vec<Range<u64>> = blocks(part, TILE[0]).collect();
+            for (rows, cols) in grouped(&part, &cols) {
                 // Which of the other ranks it is does not matter.
                 let operand = if own { self.operand(me, me, &rows) } else { self.merged_operand(&rows) };
-                for cols in layout.col_tiles(me) {
-                    let task = self.tile(me, operand, &rows, cols, i)?;
-                    self.guard_merged(task, me, credit && !own)?;
-                    i += 1;
-                }
+                let task = self.tile(me, operand, &rows, cols, i)?;
+                self.guard_merged(task, me, credit && !own)?;
+                i += 1;
             }
         }
         Ok(())
