@@ -104,6 +104,7 @@ struct Comm : Context {
         const Task& t = current();
         const u32 known = ledger().raised_words;
         u32 all = known;
+        __syncwarp();  // before one of them writes it
 #pragma unroll 1
         for (u32 i = 0; i < POSTS; i++) {
             const Post& p = t.posts[i];

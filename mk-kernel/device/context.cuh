@@ -28,7 +28,7 @@ constexpr u32 COMM_JOB = COMM_RECORD + sizeof(Task);  // what the comm warp move
 constexpr u32 JOB_BYTES = 80;
 constexpr u32 PARAMS = COMM_JOB + JOB_BYTES;  // of the run
 constexpr u32 RUN = PARAMS + sizeof(Params);
-constexpr u32 RUN_BYTES = 24;
+constexpr u32 RUN_BYTES = 32;
 constexpr u32 BRIEFS = RUN + RUN_BYTES;
 constexpr u32 LEDGERS = BRIEFS + TASK_SLOTS * 8;  // by warp
 constexpr u32 LEDGER_BYTES = 40;
@@ -107,6 +107,7 @@ struct Run {
     u32 failed;  // a role has seen a fault
     u64 number;  // of the run
     u64 told;    // the first lane of a resident kernel: of the last command that it has told
+    u32 filled_math, filled_store;  // parities, a bit for each page: of the copies that load has issued
 };
 static_assert(sizeof(Run) <= Arena::RUN_BYTES, "as the arena has it");
 
@@ -245,6 +246,18 @@ struct Context {
         return run().stop == 0;
     }
 
+    // Copies that load has issued and that are under way read the caller's memory and write to shared memory, so the run must
+    // outlive them. After a fault of any role nobody else waits for them.
+    DEV void let_copies_land(u32 filled_math, u32 filled_store) const {
+        const u64 since = ptx::clock();
+        for (u32 i = 0; i < 2 * RING_PAGES; i++) {
+            const u32 page = i / 2, filled = i % 2 == 0 ? filled_math : filled_store;
+            const u32 barrier = (i % 2 == 0 ? Arena::FULL_MATH : Arena::FULL_STORE) + page * Arena::BARRIER;
+            bool late = false;
+            while (!barrier_complete(barrier, (~filled >> page) & 1) && !late) late = ptx::clock() - since > COPIES_PATIENCE;
+        }
+    }
+
     // This warp does nothing more of this run. What it wrote by bulk copies has landed.
     DEV void end_run() {
         if (dead) run().failed = 1;
@@ -318,6 +331,7 @@ struct Context {
         const u32 known = ledger().guard_words;
         u32 words = known, next = ~0u;
         bool all = true;
+        __syncwarp();  // before one of them writes it
 #pragma unroll 1
         for (u32 i = 0; i < WAITS; i++) {
             const Wait& w = t.waits[i];

@@ -6,8 +6,8 @@
 //
 //   using Args = ...;                                   the argument struct, as Rust declares it
 //   static constexpr u32 pages;                         pages of one group: 1, 2, 3, 4, 6 or 12
-//   static DEV u32  check(const Context&, const Args&)  0, or why this GPU cannot do it (FAULT_*)
-//   static DEV u64  groups(const Context&, const Args&) groups of pages that the task takes from the ring, in all
+//   static DEV u32  check(const Context&, const Args&)  one thread: 0, or why this GPU cannot do it (FAULT_*)
+//   static DEV u64  groups(const Context&, const Args&) one thread: groups of pages that the task takes from the ring, in all
 //   static DEV void load(Frame&, const Args&)           a warp: fills each group; calls `reach` before each block
 //   static DEV void math(Frame&, const Args&)           256 threads: takes each group; releases it, or passes it to store
 //   static DEV void store(Frame&, const Args&)          a warp: writes each group and releases it
@@ -173,18 +173,6 @@ struct Frame : Context {
             const u32 i = first + threadIdx.x % WARP;
             const bool mine = i < cut.pieces && !dead;
             ptx::bulk_load_if(mine, g.at + offset + i * cut.bytes, from.row(i), cut.bytes, g.barrier);
-        }
-    }
-
-    // Copies that are under way write to shared memory, so the block must outlive them. After a fault of any role nobody else
-    // waits for them.
-    DEV void let_copies_land() const {
-        const u64 since = ptx::clock();
-        for (u32 i = 0; i < 2 * RING_PAGES; i++) {
-            const u32 page = i / 2, filled = i % 2 == 0 ? filled_math : filled_store;
-            const u32 barrier = (i % 2 == 0 ? Arena::FULL_MATH : Arena::FULL_STORE) + page * Arena::BARRIER;
-            bool late = false;
-            while (!barrier_complete(barrier, (~filled >> page) & 1) && !late) late = ptx::clock() - since > COPIES_PATIENCE;
         }
     }
 

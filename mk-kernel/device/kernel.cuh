@@ -72,12 +72,14 @@ constexpr u32 traits = (has_load<H> ? Brief::LOADS : 0) | (has_math<H> ? Brief::
 
 template <class H>
 DEV void describe(const Context& c, const Task& t, Described& d) {
-    static_assert(!has_math<H> || has_load<H>, "math begins when something has been loaded");
+    static_assert(has_load<H> || (!has_math<H> && !has_store<H>), "something must be loaded first");
     const typename H::Args& a = args_of<H>(t);
     d.reason = H::check(c, a);
     d.bits |= traits<H>;
     u64 groups = 0;
-    if constexpr (has_load<H>) groups = H::groups(c, a);
+    if constexpr (has_load<H>) {
+        if (d.reason == 0) groups = H::groups(c, a);
+    }
     d.bits |= (groups < 15 ? (u32)groups : 15) << 8;
     d.takes<H::pages>(groups);
 }
@@ -107,12 +109,14 @@ struct Fetch {
 
     // The records of one run, and one that says that there are no more.
     DEV void run(Batch& records) {
-        while (const u32 count = records.next()) {
-            if (!are_free(turn + count, records.late() ? CLAIMED_TASKS : TASK_SLOTS)) return;
-            if (!publish(records, count)) return;
-            turn += count;
-        }
-        if (!are_free(turn + 1, TASK_SLOTS)) return;
+        u32 count;
+        do {
+            const bool late = records.late();  // a claim binds a task to this lane: not before its turn
+            if (late && !are_free(turn + 1, CLAIMED_TASKS)) return;
+            count = records.next();
+            if (!late && !are_free(turn + (count > 0 ? count : 1), TASK_SLOTS)) return;
+            if (count > 0 && !publish(records, count)) return;
+        } while (count > 0);
         tell(0, f.leads(), Brief{Brief::LEAVE, 0});
         turn++;
     }
@@ -142,6 +146,9 @@ struct Fetch {
         if (RARE(failed != 0)) return fail(records, d, __ffs(failed) - 1);
         const u32 first_page = lay_out(d, count);
         tell(place, describes, Brief{d.bits | first_page, records.first + place});
+        turn += count;
+        f.task = records.first + count - 1;
+        f.record = Arena::RECORDS + slot(turn - 1) * sizeof(Task);
         return true;
     }
 
@@ -235,9 +242,11 @@ DEV void load_role(u32 warp) {
         f.trace_closes();
         f.agree();
         tell_all(f);
+        if (f.dead) f.let_copies_land(f.filled_math, f.filled_store);
+        f.run().filled_math = f.filled_math;
+        f.run().filled_store = f.filled_store;
         f.end_run();
     }
-    if (f.run().failed) f.let_copies_land();
 }
 
 DEV void store_role(u32 warp) {

@@ -81,7 +81,7 @@ struct Lane {
         await_roles();
         ends_parity ^= 1;
         c.dead = __any_sync(ALL, c.dead || run().failed != 0);
-        if (c.dead) run().failed = 1;
+        if (c.dead) c.let_copies_land(run().filled_math, run().filled_store);  // of a load role that had ended before the fault
         const u32 before = add(c.params.left, c.dead ? FAILED + 1 : 1);
         if (before % FAILED == c.params.lanes - 1) rank_ends(c.dead || before >= FAILED);
     }
@@ -114,7 +114,7 @@ struct Lane {
 
     DEV void start(u32 stop) {
         __syncwarp();
-        if (c.leads()) run().stop = stop, run().failed &= stop;
+        if (c.leads()) run().stop = stop, run().failed = 0;
         ptx::fence_proxy_async();  // for the tensor maps
         __syncwarp();
         ptx::mbarrier_arrive_if(c.leads(), c.shared + Arena::RUN_BEGINS);

@@ -229,18 +229,19 @@ DEV void store_relaxed_if(bool yes, u64* p, u64 v) {
 }
 
 // A release by all threads of a warp and one store: a store that is both, and only one thread's, would part them.
+DEV void fence_release() { asm volatile("fence.release.sys;" ::: "memory"); }
 DEV void store_release_if(bool yes, u32* p, u32 v) {
-    fence_system();
+    fence_release();
     store_relaxed_if(yes, p, v);
 }
 DEV void store_release_if(bool yes, u64* p, u64 v) {
-    fence_system();
+    fence_release();
     store_relaxed_if(yes, p, v);
 }
 
 // Likewise.
 DEV void add_release_if(bool yes, u64* p, u64 v) {
-    fence_system();
+    fence_release();
     asm volatile(MK_IF("%2", "red.relaxed.sys.global.add.u64 [%0], %1;")::"l"(p), "l"(v), "r"((u32)yes) : "memory");
 }
 

@@ -308,6 +308,13 @@ impl Block {
         (0..300).for_each(|_| thread::yield_now());
     }
 
+    /// Waits for them.
+    pub(crate) fn let_copies_land(&self) {
+        while self.bug != Some(Bug::CopiesLeftBehind) && self.copies_under_way() {
+            thread::yield_now();
+        }
+    }
+
     /// Whether copies that the load role has started are still under way.
     pub(crate) fn copies_under_way(&self) -> bool {
         self.full_math.iter().chain(&self.full_store).any(Barrier::under_way)

@@ -35,12 +35,10 @@ enum Bug {
     PageFreedEarly,
     /// The warps of a warpgroup that has no part in a tile do not meet before it releases a page.
     PassedOverAlone,
-    /// The load role leaves after an abort without waiting for its copies.
+    /// Nobody waits for the copies of the load role after an abort.
     CopiesLeftBehind,
-    /// It waits for them only if it has seen the abort itself.
+    /// Only the load role does, if it has seen the abort itself.
     CopiesAwaitedOnlyWhenDead,
-    /// Fetch says that the lane stops, and no longer that its last run has failed.
-    FailureForgotten,
     /// Fetch does not wait for a slot to be free.
     SlotNotAwaited,
     /// It waits for the first slot of those that it publishes at once.
@@ -69,8 +67,6 @@ enum Bug {
     FailureOverlooked,
     /// Fetch no longer waits for a role that does not end its run, and goes on as if nothing had happened.
     GivenUpAlive,
-    /// It stops the lane then, but does not say that the run has failed.
-    GivenUpUnsaid,
 }
 
 /// What happens to the block.
@@ -85,14 +81,13 @@ enum Scenario {
 }
 
 impl Bug {
-    const ALL: [Bug; 22] = [
+    const ALL: [Bug; 20] = [
         Bug::ParityByLap,
         Bug::SlotFreedEarly,
         Bug::PageFreedEarly,
         Bug::PassedOverAlone,
         Bug::CopiesLeftBehind,
         Bug::CopiesAwaitedOnlyWhenDead,
-        Bug::FailureForgotten,
         Bug::SlotNotAwaited,
         Bug::FirstOfBatchAwaited,
         Bug::LapOfPublished,
@@ -107,15 +102,14 @@ impl Bug {
         Bug::DeadRunNotEnded,
         Bug::FailureOverlooked,
         Bug::GivenUpAlive,
-        Bug::GivenUpUnsaid,
     ];
 
     /// In which it shows.
     fn scenario(self) -> Scenario {
         match self {
             Bug::CopiesLeftBehind | Bug::CopiesAwaitedOnlyWhenDead | Bug::DeafToAbort => Scenario::Abort,
-            Bug::DeadRunNotEnded | Bug::FailureOverlooked | Bug::FailureForgotten => Scenario::Abort,
-            Bug::GivenUpAlive | Bug::GivenUpUnsaid => Scenario::Stuck,
+            Bug::DeadRunNotEnded | Bug::FailureOverlooked => Scenario::Abort,
+            Bug::GivenUpAlive => Scenario::Stuck,
             _ => Scenario::Undisturbed,
         }
     }

@@ -267,15 +267,10 @@ pub(crate) fn load(block: &Block, _: usize) {
     let mut f = Frame::new(block, 1);
     while f.begin_run(LOAD) {
         f.role(load_task);
+        if f.dead {
+            block.let_copies_land();
+        }
         f.end_run();
-    }
-    let stays = match block.bug {
-        Some(Bug::CopiesLeftBehind) => false,
-        Some(Bug::CopiesAwaitedOnlyWhenDead) => f.dead,
-        _ => block.runs.has_failed(),
-    };
-    while stays && block.copies_under_way() {
-        thread::yield_now();
     }
 }
 

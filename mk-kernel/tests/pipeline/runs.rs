@@ -38,11 +38,6 @@ impl Runs {
             died: AtomicBool::new(false),
         }
     }
-
-    /// Whether a role has seen the abort in the run that has ended. That is so still when the lane stops.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::SeqCst)
-    }
 }
 
 /// A role's side of it.
@@ -131,8 +126,7 @@ impl<'a> Lane<'a> {
     fn start(&self, stop: bool) {
         let runs = &self.block.runs;
         runs.stop.store(stop, Ordering::SeqCst);
-        let keeps = stop && self.block.bug != Some(Bug::FailureForgotten);
-        runs.failed.store(keeps && runs.has_failed(), Ordering::SeqCst);
+        runs.failed.store(false, Ordering::SeqCst);
         runs.begins.arrive(1);
     }
 
@@ -143,11 +137,17 @@ impl<'a> Lane<'a> {
         }
         self.await_roles(f);
         self.ends_parity ^= 1;
-        let runs = &self.block.runs;
-        f.dead |= runs.has_failed() && self.block.bug != Some(Bug::FailureOverlooked);
-        if f.dead && self.block.bug != Some(Bug::GivenUpUnsaid) {
-            runs.failed.store(true, Ordering::SeqCst);
+        let failed = self.block.runs.failed.load(Ordering::SeqCst);
+        f.dead |= failed && self.block.bug != Some(Bug::FailureOverlooked);
+        if f.dead && self.block.bug != Some(Bug::CopiesAwaitedOnlyWhenDead) {
+            self.block.let_copies_land();
         }
+        // Now the host is told. Who waits for a role for ever knows nothing of its copies.
+        let all_ended = self.block.scenario != Scenario::Stuck;
+        assert!(
+            !(all_ended && self.block.copies_under_way()),
+            "a run has ended, but its copies are under way"
+        );
     }
 
     /// After an abort this has a bound, in case a handler never returns. Then the run has failed, whoever saw what.
