@@ -139,7 +139,8 @@ impl Comparison {
     /// Both must give the same bits of whole numbers.
     fn check(&mut self) -> Result<(), Failure> {
         self.runner.poison(&self.work)?;
-        (self.ours(1)?, self.theirs(1)?);
+        self.ours(1)?;
+        self.theirs(1)?;
         let bytes = (self.shape[0] * self.shape[1] * self.dtype.bytes()) as usize;
         let (mut ours, mut theirs) = (vec![0; bytes], vec![1; bytes]);
         if let Some(c) = self.work.memory(AllGatherGemm::C) {
