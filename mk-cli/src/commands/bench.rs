@@ -240,7 +240,7 @@ mod tests {
             Ok(())
         },
         panels: |record| {
-            let mut panel = Panel::new("a panel", "x", "y", "linear");
+            let mut panel = Panel::new("a panel", "x", "y", Some("linear"));
             let points = record.cases.iter().filter_map(|c| plot::Point::of(1.0, &c.ours));
             panel.series("a line").points.extend(points);
             vec![panel]

@@ -50,7 +50,7 @@ fn panels(record: &Record) -> Vec<Panel> {
 }
 
 fn panel(record: &Record, title: &str, x: &str) -> Panel {
-    let mut panel = Panel::new(title, x, "time, us", "slope 1: linear");
+    let mut panel = Panel::new(title, x, "time, us", Some("slope 1: linear"));
     let here = |case: &&super::Case| case.params.get("panel").and_then(Value::as_str) == Some(title);
     for case in record.cases.iter().filter(here) {
         let line = case.params.get("line").and_then(Value::as_str);

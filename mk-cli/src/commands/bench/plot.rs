@@ -18,8 +18,8 @@ pub(super) struct Panel {
     pub(super) title: String,
     x: String,
     y: String,
-    /// What a line of slope 1 stands for.
-    slope: String,
+    /// What a line of slope 1 stands for; none is drawn without it.
+    slope: Option<String>,
     pub(super) lines: Vec<Series>,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Point {
 
 impl Panel {
     /// Without lines.
-    pub(super) fn new(title: &str, x: &str, y: &str, slope: &str) -> Panel {
-        let [title, x, y, slope] = [title, x, y, slope].map(label);
-        Panel { title, x, y, slope, lines: Vec::new() }
+    pub(super) fn new(title: &str, x: &str, y: &str, slope: Option<&str>) -> Panel {
+        let [title, x, y] = [title, x, y].map(label);
+        Panel { title, x, y, slope: slope.map(label), lines: Vec::new() }
     }
 
     /// The line of this name.
@@ -175,10 +175,12 @@ fn draw_panel(panel: &Panel, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Drawn
     for (line, colour) in panel.lines.iter().zip(COLOURS) {
         let points = line.sorted();
         let Some(first) = points.first() else { continue };
-        // Where it would go on to if it were linear, as far as the picture reaches.
-        let reach = x.end.min(first.x * y.end / first.mid);
-        let ideal = [(first.x, first.mid), (reach, first.mid * reach / first.x)];
-        chart.draw_series(DashedLineSeries::new(ideal, 5, 5, colour.mix(0.6).into()))?;
+        if panel.slope.is_some() {
+            // Where it would go on to if it were linear, as far as the picture reaches.
+            let reach = x.end.min(first.x * y.end / first.mid);
+            let ideal = [(first.x, first.mid), (reach, first.mid * reach / first.x)];
+            chart.draw_series(DashedLineSeries::new(ideal, 5, 5, colour.mix(0.6).into()))?;
+        }
         let style = colour.stroke_width(2);
         chart
             .draw_series(LineSeries::new(points.iter().map(|p| (p.x, p.mid)), style))?
@@ -189,7 +191,9 @@ fn draw_panel(panel: &Panel, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Drawn
         chart.draw_series(bars)?;
     }
     let dashes = |(x, y)| DashedPathElement::new([(x, y), (x + 22, y)], 5, 4, INK.mix(0.6).stroke_width(1));
-    chart.draw_series(std::iter::empty::<Circle<(f64, f64), i32>>())?.label(&panel.slope).legend(dashes);
+    if let Some(slope) = &panel.slope {
+        chart.draw_series(std::iter::empty::<Circle<(f64, f64), i32>>())?.label(slope).legend(dashes);
+    }
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperLeft)

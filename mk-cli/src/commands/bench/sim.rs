@@ -248,7 +248,7 @@ fn panels(record: &Record) -> Vec<Panel> {
         let panel = match panels.iter_mut().position(|p| p.title == world) {
             Some(i) => &mut panels[i],
             None => {
-                panels.push(Panel::new(world, "tasks", "time on one core, s", "slope 1: linear"));
+                panels.push(Panel::new(world, "tasks", "time on one core, s", Some("slope 1: linear")));
                 let last = panels.len() - 1;
                 &mut panels[last]
             }
