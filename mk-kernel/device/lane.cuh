@@ -29,9 +29,7 @@ struct Lane {
     const Launch& kernel;  // the parameter
     Context& c;            // of the fetch role
     u32 ends_parity = 0;
-    // By thread, and perhaps still under way: the epoch of clock `thread`; the abort word; what Admission::running was.
-    u64 epoch = 1, was_running = 0;
-    u32 abort = 0;
+    u64 was_running = 0;  // by the first thread, and perhaps still under way: what Admission::running was
 
     DEV Lane(const Launch& kernel, Context& c) : kernel(kernel), c(c) {
         if (thread() == 0) run() = Run{};
@@ -47,18 +45,19 @@ struct Lane {
         while (!c.dead) {
             const Launch* const launch = told();
             if (!launch) return false;
-            if (enter<FromMemory>(*launch)) {
-                look();
-                return true;
-            }
+            if (enter<FromMemory>(*launch)) return true;
         }
         return false;
     }
 
-    // Tells all roles that the run begins. False: this launch is refused, for another one has not ended.
+    // Tells all roles that the run begins. False: this launch is refused, for another one has not ended. What it takes from
+    // memory is of this run only when it is admitted; records are the same in every run, and under way meanwhile.
     DEV bool begin() {
-        const bool admitted = kernel.resident || is_admitted();
-        if (!admitted) return false;
+        if (!kernel.resident && !is_admitted()) return false;
+        const Params& p = c.params;
+        const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;
+        const u64 epoch = clock ? ptx::load_relaxed(clock) : 1;
+        const u32 abort = ptx::load_relaxed(&p.fault->abort);
         c.dead = __any_sync(ALL, abort != 0);  // a peer has seen a fault since the last run
         if (thread() < CLOCKS) c.at<u64>(Arena::EPOCHS + thread() * 8) = epoch;
         // The program's own epoch, modulo each depth, by halves: a 64-bit division is a function call.
@@ -134,16 +133,14 @@ struct Lane {
         const uint4* const from = (const uint4*)&launch.params[rank];
         if (thread() < sizeof(Params) / 16) c.at<uint4>(Arena::PARAMS + thread() * 16) = From::part(from + thread());
         __syncwarp();
+        acquire_maps();
         return true;
     }
 
-    // What takes a round trip to memory, none of it waited for: records are read meanwhile. Tensor maps are acquired here,
-    // once a run: each user at its first use made launches longer.
-    DEV void look() {
+    // Once a run: each user at its first use made launches longer. The fence waits for all that the thread has under way, so it
+    // comes before anything is.
+    DEV void acquire_maps() {
         const Params& p = c.params;
-        const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;
-        epoch = clock ? ptx::load_relaxed(clock) : 1;
-        abort = thread() == 0 ? ptx::load_relaxed(&p.fault->abort) : 0;
         const u32 maps = p.maps ? p.region_count * MAP_KINDS : 0;
         for (u32 i = 0; i < maps; i += WARP) {
             if (i + thread() < maps) ptx::fence_tensor_map(p.maps + i + thread());
@@ -156,11 +153,8 @@ struct Lane {
         const u64 before = run().number;
         __syncwarp();
         if (before != 0 || !enter<FromParameter>(kernel)) return false;
-        if (thread() == 0) {
-            run().number = 1;
-            was_running = ptx::compare_and_swap(&c.params.admission->running, 0, word(number(), 0, 0));
-        }
-        look();
+        if (c.leads()) run().number = 1;
+        ptx::compare_and_swap_if(c.leads(), &c.params.admission->running, 0, word(number(), 0, 0), was_running);
         return true;
     }
 
@@ -179,13 +173,14 @@ struct Lane {
 
     DEV bool is_admitted() {
         const u64 was = __shfl_sync(ALL, was_running, 0);
-        if (was == 0 || was >> RUNS_AT == number()) return true;
-        if (decide()) {
-            look();  // what was in the way has ended since the first look, and its epoch with it
-            return true;
+        const bool seized = was == 0 || was >> RUNS_AT == number();
+        if (!seized && !decide()) {
+            if (blockIdx.x == c.params.first_block) tell_refused();
+            return false;
         }
-        if (blockIdx.x == c.params.first_block) tell_refused();
-        return false;
+        ptx::fence_gpu();  // what follows is read after the last run has ended
+        __syncwarp();
+        return true;
     }
 
     // One launch at a time, decided once for all of its blocks: the first of them to come takes the word, or leaves its

@@ -274,6 +274,15 @@ DEV u32 fetch_add_acq_rel(u32* p, u32 v) {
     return was;
 }
 
+// If `yes`, without a branch: replaces what is there only if that is `expected`, and leaves in `was` what was there. Relaxed, and
+// among the threads of this GPU only. It is written in place: nothing waits for it before it is used.
+DEV void compare_and_swap_if(bool yes, u64* p, u64 expected, u64 v, u64& was) {
+    asm volatile(MK_IF("%4", "atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;")
+                 : "+l"(was)
+                 : "l"(p), "l"(expected), "l"(v), "r"((u32)yes)
+                 : "memory");
+}
+
 // Returns what was there; it is replaced only if that was `expected`. Among the threads of this GPU only.
 DEV u64 compare_and_swap(u64* p, u64 expected, u64 v) {
     u64 was;

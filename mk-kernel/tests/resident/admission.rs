@@ -35,7 +35,7 @@ enum Bug {
     EpochOverwritten,
     /// A launch is refused because of one that has told the host that it has ended, and is about to leave the word.
     NoPatience,
-    /// A block that has to wait for another launch's end keeps the epoch that it read before.
+    /// A block reads the epoch while the answer is under way, which it may come before.
     EpochReadEarly,
 }
 
@@ -167,16 +167,16 @@ impl Gpu {
     /// One block, from start to end.
     fn block(&self, launch: &Launch, block: usize) {
         pause(40);
+        let early = self.clock.load(SeqCst);
+        if self.is(Bug::EpochReadEarly) {
+            pause(40);
+        }
         let was = self.compare_and_swap((0, 0, 0), (launch.number, 0, 0));
-        // While the answer is under way on a GPU.
-        let looked = self.clock.load(SeqCst);
         let admitted = self.is_admitted(launch.number, was);
         let verdict = *launch.verdict.lock().expect("whole").get_or_insert(admitted);
         assert_eq!(admitted, verdict, "blocks of launch {} do not agree", launch.id);
         if admitted {
-            let at_once = was == (0, 0, 0) || was.0 == launch.number;
-            let keeps = at_once || self.is(Bug::EpochReadEarly);
-            self.run(launch, if keeps { looked } else { self.clock.load(SeqCst) });
+            self.run(launch, if self.is(Bug::EpochReadEarly) { early } else { self.clock.load(SeqCst) });
         } else if block == 0 {
             self.tell_refused();
         }
@@ -221,6 +221,7 @@ impl Gpu {
         let (mut told, mut now) = (0, self.count_refused());
         while now != told {
             told = now;
+            stall();
             self.refused.store(told, SeqCst);
             if self.is(Bug::RefusedToldOnce) {
                 return;
@@ -232,6 +233,7 @@ impl Gpu {
     fn count_refused(&self) -> u64 {
         if self.is(Bug::CountedInTwoSteps) {
             let before = self.count.load(SeqCst);
+            stall();
             self.count.store(before + 1, SeqCst);
             return before + 1;
         }
