@@ -32,10 +32,24 @@ pub(super) const BENCH: Bench = Bench {
 /// Rows, columns, and what is summed over: what each of two ranks has of AllGather+GEMM, a square one, and an odd one.
 const SHAPES: [[u64; 3]; 5] =
     [[4096, 2048, 4096], [8192, 4096, 8192], [16384, 8192, 16384], [8192, 8192, 8192], [8000, 6288, 4104]];
+/// Few rows, as when tokens are decoded, and few columns.
+const THIN: [[u64; 3]; 8] = [
+    [1, 8192, 8192],
+    [16, 8192, 8192],
+    [64, 8192, 8192],
+    [128, 8192, 8192],
+    [256, 8192, 8192],
+    [8192, 8, 8192],
+    [8192, 64, 8192],
+    [8192, 128, 8192],
+];
 const TYPES: [DType; 2] = [DType::Bf16, DType::F16];
-/// Of the speed of cuBLAS: each, and the geometric mean of all of a type.
+/// Of the speed of cuBLAS: each of the large ones, their geometric mean in a type, and each of the thin ones.
 const BAR: f64 = 0.96;
 const MEAN_BAR: f64 = 0.99;
+const THIN_BAR: f64 = 1.0 / 1.1;
+/// How far predicted times are from measured ones: the median.
+const PREDICTION_BAR: f64 = 0.15;
 
 /// A batch of runs takes about so long.
 const BATCH_US: f64 = 4_000.0;
@@ -52,21 +66,35 @@ fn measure(m: &mut Measurement<'_, '_>) -> Result<(), Failure> {
     };
     m.gpu = Some(machine.record()?);
     let registry = registry(1)?;
+    let compare = |m: &mut Measurement<'_, '_>, shape, dtype| {
+        let _step = m.step(name(shape, dtype));
+        Comparison::new(&machine, &registry, shape, dtype)?.measure(m.many_samples())
+    };
+    let mut errors = Vec::new();
     for dtype in TYPES {
         let mut ratios = Vec::new();
         for shape in SHAPES {
-            let compared = {
-                let _step = m.step(name(shape, dtype));
-                Comparison::new(&machine, &registry, shape, dtype)?.measure(m.many_samples())?
-            };
-            let [ours, theirs] = &compared.tflops;
-            ratios.push(median(ours) / median(theirs));
-            m.keep(compared.case());
+            let compared = compare(m, shape, dtype)?;
+            ratios.push(compared.ratio());
+            errors.push(compared.prediction_error());
+            m.keep(compared.case(BAR));
         }
-        let name = format!("geometric mean of all, {dtype}");
+        let name = format!("geometric mean of the large ones, {dtype}");
         let mean = Case::new(name, json!({ "ratios": ratios }), "of cuBLAS", vec![geometric_mean(&ratios)]);
         m.keep(mean.at_least(MEAN_BAR));
+        for shape in THIN {
+            let compared = compare(m, shape, dtype)?;
+            errors.push(compared.prediction_error());
+            m.keep(compared.case(THIN_BAR));
+        }
     }
+    let error = Case::new(
+        "predicted times beside measured ones",
+        Value::Null,
+        "of the measured time, off by",
+        errors,
+    );
+    m.keep(error.at_most(PREDICTION_BAR));
     Ok(())
 }
 
@@ -88,6 +116,7 @@ struct Comparison {
     /// cuBLAS's C.
     theirs: DeviceMemory,
     product: Product,
+    predicted_us: f64,
 }
 
 /// What came out.
@@ -96,6 +125,7 @@ struct Compared {
     dtype: DType,
     cublas: String,
     lanes: u16,
+    predicted_us: f64,
     /// Ours, and cuBLAS's.
     tflops: [Vec<f64>; 2],
 }
@@ -109,9 +139,15 @@ impl Comparison {
     ) -> Result<Comparison, Failure> {
         let [m, n, k] = shape;
         let op = AllGatherGemm::new(m, n, k, dtype).hardware(machine.hardware.clone());
+        let choice = op.choose(registry)?;
         let inputs = inputs(shape, dtype, whole);
-        let workload =
-            Workload::new(op.plan(registry)?, registry, &machine.hardware, inputs, Bindings::new())?;
+        let workload = Workload::new(
+            op.plan_chosen(&choice, registry)?,
+            registry,
+            &machine.hardware,
+            inputs,
+            Bindings::new(),
+        )?;
         let mut runner = Runner::open(machine, registry, Limits::default(), false)?;
         let work = runner.bind(&workload)?;
         let theirs = runner.memory(m * n * dtype.bytes())?;
@@ -119,7 +155,8 @@ impl Comparison {
             [AllGatherGemm::A, AllGatherGemm::B].map(|name| work.memory(name).map_or(0, |m| m.address()));
         let product = Product { shape, dtype, at: [a, b, theirs.address()] };
         let cublas = Cublas::new(&runner.context, &runner.stream)?;
-        Ok(Comparison { shape, dtype, cublas, runner, work, theirs, product })
+        let predicted_us = choice.prediction.time_ns / 1e3;
+        Ok(Comparison { shape, dtype, cublas, runner, work, theirs, product, predicted_us })
     }
 
     fn measure(mut self, samples: u16) -> Result<Compared, Failure> {
@@ -133,7 +170,8 @@ impl Comparison {
             theirs.push(tflops(self.shape, self.theirs(runs)?));
         }
         let (cublas, lanes) = (self.cublas.version()?, self.work.lanes());
-        Ok(Compared { shape: self.shape, dtype: self.dtype, cublas, lanes, tflops: [ours, theirs] })
+        let Comparison { shape, dtype, predicted_us, .. } = self;
+        Ok(Compared { shape, dtype, cublas, lanes, predicted_us, tflops: [ours, theirs] })
     }
 
     /// Both must give the same bits of whole numbers.
@@ -175,10 +213,22 @@ impl Comparison {
 }
 
 impl Compared {
-    fn case(self) -> Case {
-        let Compared { shape, dtype, cublas, lanes, tflops: [ours, theirs] } = self;
-        let params = json!({ "shape": shape, "dtype": dtype.to_string(), "lanes": lanes, "cublas": cublas });
-        Case::new(name(shape, dtype), params, "TFLOP/s", ours).against("cuBLAS", theirs).at_least(BAR)
+    fn ratio(&self) -> f64 {
+        median(&self.tflops[0]) / median(&self.tflops[1])
+    }
+
+    /// Over the measured time.
+    fn prediction_error(&self) -> f64 {
+        let measured_us = operations(self.shape) / median(&self.tflops[0]) / 1e6;
+        (self.predicted_us - measured_us).abs() / measured_us
+    }
+
+    fn case(self, bar: f64) -> Case {
+        let Compared { shape, dtype, cublas, lanes, predicted_us, tflops: [ours, theirs] } = self;
+        let params = json!({
+            "shape": shape, "dtype": dtype.to_string(), "lanes": lanes, "predicted_us": predicted_us, "cublas": cublas,
+        });
+        Case::new(name(shape, dtype), params, "TFLOP/s", ours).against("cuBLAS", theirs).at_least(bar)
     }
 }
 
@@ -237,9 +287,9 @@ mod tests {
     use mk_core::Hardware;
 
     #[test]
-    fn every_shape_is_planned_for_all_lanes_and_proved() {
+    fn every_shape_is_planned_and_proved() {
         let registry = registry(1).unwrap();
-        for [m, n, k] in SHAPES {
+        for [m, n, k] in SHAPES.into_iter().chain(THIN) {
             let program = AllGatherGemm::new(m, n, k, DType::Bf16).plan(&registry).unwrap();
             assert_eq!(program.tasks.len() as u64, m.div_ceil(128) * n.div_ceil(256));
             program.verify(&registry, &Hardware::h200()).unwrap();
@@ -271,9 +321,13 @@ mod tests {
             dtype: DType::Bf16,
             cublas: "13.0.0".into(),
             lanes: 132,
+            predicted_us: 108.0,
             tflops: [vec![700.0], vec![710.0]],
         };
-        let case = compared.case();
+        assert!((compared.ratio() - 70.0 / 71.0).abs() < 1e-12);
+        // 68.72 GFLOP at 700 TFLOP/s take 98.17 us.
+        assert!((compared.prediction_error() - 0.1).abs() < 1e-3, "{}", compared.prediction_error());
+        let case = compared.case(BAR);
         assert!(case.passes(1.0), "{}", case.text(1.0));
         let panels = panels(&Record::new("gemm", vec![case]));
         let lines: Vec<usize> = panels.iter().map(|p| p.lines.iter().map(|l| l.points.len()).sum()).collect();
