@@ -1,12 +1,12 @@
 // One tile of a matrix product: C[rows, cols] = A[rows, k] B[k, cols], bf16 or fp16, f32 sums, rounded once.
 //
 // Configuration. A tile has at most 128 x 256 elements; K goes in blocks of 64, the width of the widest swizzle. Each math
-// warpgroup has 64 rows and all columns: wgmma m64n256k16, 128 sums a thread.
+// warpgroup has 64 rows and all columns: wgmma m64n64k16, m64n128k16 or m64n256k16, 32, 64 or 128 sums a thread.
 //
 // A group is 3 pages, 48 KB, so that the ring holds 4 of them:
 //
 //   page 0      A: 128 rows of 64 K (128 bytes); warpgroup w reads rows 64 w .. 64 w + 63
-//   pages 1, 2  B: four boxes one after the other, each 64 rows of K by 64 columns of N (128 bytes)
+//   pages 1, 2  B: up to four boxes one after the other, each 64 rows of K by 64 columns of N (128 bytes)
 //
 // Both operands are read as they lie in memory: A's rows are contiguous in K, B's in N ("MN-major", the transposed form of
 // wgmma's B). Descriptors, after the PTX ISA ("Asynchronous warpgroup level matrix shared memory layout") and CUTLASS's
@@ -55,6 +55,8 @@ struct Gemm {
     // With no K there is one block without bytes, which math clears: the tile is zeros, and comes after its waits.
     static DEV u32 blocks(const Args& a) { return a.k == 0 ? 1 : (u32)((a.k + BLOCK_K - 1) / BLOCK_K); }
     static DEV u64 groups(const Context&, const Args& a) { return blocks(a); }
+    // Of B.
+    static DEV u32 boxes(const Args& a) { return (a.cols + BOX_COLS - 1) / BOX_COLS; }
 
     // ------------------------------------------------------------------------------------------ load
 
@@ -63,7 +65,7 @@ struct Gemm {
     static DEV void load(Frame& f, const Args& a) {
         const u32 count = blocks(a);
         const bool tall = a.rows > BOX_ROWS;
-        const u32 b_boxes = (a.cols + BOX_COLS - 1) / BOX_COLS;
+        const u32 b_boxes = boxes(a);
         const u32 bytes = a.k == 0 ? 0 : ((tall ? 2 : 1) + b_boxes) * BOX_BYTES;
         const TensorMap* const map_a = f.map(a.a, tall ? MAP_ROWS128 : MAP_ROWS64);
         const TensorMap* const map_b = f.map(a.b, MAP_ROWS64);
@@ -84,21 +86,30 @@ struct Gemm {
 
     static DEV void math(Frame& f, const Args& a) {
         if (f.region(a.c).dtype == DTYPE_BF16) {
-            tile<DTYPE_BF16>(f, a);
+            tile_of<DTYPE_BF16>(f, a);
         } else {
-            tile<DTYPE_F16>(f, a);
+            tile_of<DTYPE_F16>(f, a);
+        }
+    }
+
+    template <u32 DTYPE>
+    static DEV void tile_of(Frame& f, const Args& a) {
+        switch (boxes(a)) {
+            case 1: return tile<DTYPE, 1>(f, a);
+            case 2: return tile<DTYPE, 2>(f, a);
+            default: return tile<DTYPE, 4>(f, a);
         }
     }
 
     static DEV u32 warpgroup(const Frame& f) { return f.warp / (WARPGROUP / WARP) - 1; }
 
-    template <u32 DTYPE>
+    template <u32 DTYPE, u32 BOXES>
     static DEV void tile(Frame& f, const Args& a) {
         if (warpgroup(f) * BOX_ROWS >= a.rows) return pass_over(f, a);
-        float sum[128];
-        multiply<DTYPE>(f, a, sum);
+        float sum[32 * BOXES];
+        multiply<DTYPE, BOXES>(f, a, sum);
         f.begin_output();
-        write<DTYPE>(f, a, sum);
+        write<DTYPE, BOXES>(f, a, sum);
     }
 
     // This warpgroup has no part in the tile, but its groups are only free when it says so: when all of its warps have seen
@@ -115,20 +126,24 @@ struct Gemm {
     }
 
     // One block is multiplied while the one before it is completed and released.
-    template <u32 DTYPE>
-    static DEV void multiply(Frame& f, const Args& a, float (&sum)[128]) {
+    template <u32 DTYPE, u32 BOXES>
+    static DEV void multiply(Frame& f, const Args& a, float (&sum)[32 * BOXES]) {
+        constexpr u32 COLS = BOXES * BOX_COLS;
         const u32 count = blocks(a), last_k = k_of_last(f, a);
         u32 before = 0;
+        // Not for the first block to overwrite: sums that are read before they are written hold registers from task to task.
+#pragma unroll
+        for (u32 i = 0; i < 32 * BOXES; i++) sum[i] = 0;
         for (u32 block = 0; block < count; block++) {
             const u32 at = f.wait_full<ROLE_MATH>();
-            if (block + 1 == count && last_k != BLOCK_K) clear_from(f, at, last_k);
+            if (block + 1 == count && last_k != BLOCK_K) clear_from(f, at, last_k, BOXES);
             const u64 da = ptx::wgmma_descriptor(at + warpgroup(f) * BOX_BYTES, 16, ATOM_BYTES);
             const u64 db = ptx::wgmma_descriptor(at + B_OFFSET, BOX_BYTES, ATOM_BYTES);
             ptx::wgmma_fence();
-            ptx::wgmma_64x256x16<DTYPE>(sum, da, db, block != 0);
-            ptx::wgmma_64x256x16<DTYPE>(sum, da + A_STEP, db + B_STEP, true);
-            ptx::wgmma_64x256x16<DTYPE>(sum, da + 2 * A_STEP, db + 2 * B_STEP, true);
-            ptx::wgmma_64x256x16<DTYPE>(sum, da + 3 * A_STEP, db + 3 * B_STEP, true);
+            ptx::wgmma<DTYPE, COLS>(sum, da, db);
+            ptx::wgmma<DTYPE, COLS>(sum, da + A_STEP, db + B_STEP);
+            ptx::wgmma<DTYPE, COLS>(sum, da + 2 * A_STEP, db + 2 * B_STEP);
+            ptx::wgmma<DTYPE, COLS>(sum, da + 3 * A_STEP, db + 3 * B_STEP);
             ptx::wgmma_commit();
             ptx::wgmma_wait<1>();
             if (block != 0) f.release<pages>(before);
@@ -149,16 +164,19 @@ struct Gemm {
 
     // Clears A's columns and B's rows from `k` on: both, for 0 times NaN is NaN. Each warp does all that its own part of the
     // product reads, so no barrier is needed; what several of them write is the same.
-    static DEV void clear_from(const Frame& f, u32 at, u32 k) {
+    static DEV void clear_from(const Frame& f, u32 at, u32 k, u32 boxes) {
         const u32 lane = threadIdx.x % WARP, warp = f.warp % 4;
         const u32 a_rows = at + warpgroup(f) * BOX_BYTES + warp * 16 * ROW_BYTES;
+#pragma unroll 1
         for (u32 first = 0; first < 16 * BOX_COLS; first += WARP) {
             const u32 i = first + lane, row = i / BOX_COLS, col = i % BOX_COLS;
             const u32 chunk = (col * 2 / CHUNK) ^ (row % 8);
             ptx::store_shared_16_if(col >= k, a_rows + row * ROW_BYTES + chunk * CHUNK + col * 2 % CHUNK, 0);
         }
-        for (u32 box = 0; box < COLS / BOX_COLS; box++) {
+#pragma unroll 1
+        for (u32 box = 0; box < boxes; box++) {
             const u32 from = at + B_OFFSET + box * BOX_BYTES;
+#pragma unroll 1
             for (u32 first = k * ROW_BYTES; first < BOX_BYTES; first += WARP * 16) {
                 const u32 byte = first + lane * 16;
                 ptx::store_shared_128_if(byte < BOX_BYTES, from + byte, uint4{0, 0, 0, 0});
@@ -171,16 +189,16 @@ struct Gemm {
     // ------------------------------------------------------------------------------------------ output
 
     // Each warp has 16 rows of the tile, and stages 64 columns of them at a time: no block-wide barrier.
-    template <u32 DTYPE>
-    static DEV void write(Frame& f, const Args& a, const float (&sum)[128]) {
+    template <u32 DTYPE, u32 BOXES>
+    static DEV void write(Frame& f, const Args& a, const float (&sum)[32 * BOXES]) {
         const u32 staging = f.staging();
         const u32 first_row = warpgroup(f) * BOX_ROWS + f.warp % 4 * 16;
         const u32 copy = f.rotation(f.region(a.c));
 #pragma unroll
-        for (u32 q = 0; q < COLS / BOX_COLS; q++) {
+        for (u32 q = 0; q < BOXES; q++) {
             ptx::bulk_wait_read<0>();
             __syncwarp();
-            stage<DTYPE>(staging, sum, q * 32);
+            stage<DTYPE>(staging, sum + q * 32);
             ptx::fence_proxy_async_shared();
             __syncwarp();
             const u32 first_col = q * BOX_COLS;
@@ -196,11 +214,11 @@ struct Gemm {
 
     // 16 x 64 elements from the fragments of wgmma to staging, in the swizzle that the tensor map of C has.
     template <u32 DTYPE>
-    static DEV void stage(u32 staging, const float (&sum)[128], u32 first) {
+    static DEV void stage(u32 staging, const float* sum) {
         const u32 lane = threadIdx.x % WARP, matrix = lane / 8, row = matrix % 2 * 8 + lane % 8;
 #pragma unroll
         for (u32 g = 0; g < 4; g++) {
-            const float* const d = sum + first + g * 8;
+            const float* const d = sum + g * 8;
             const u32 chunk = (2 * g + matrix / 2) ^ (row % 8);
             ptx::store_matrix_x4(staging + row * ROW_BYTES + chunk * CHUNK, pack<DTYPE>(d[0], d[1]),
                                  pack<DTYPE>(d[2], d[3]), pack<DTYPE>(d[4], d[5]), pack<DTYPE>(d[6], d[7]));
@@ -211,6 +229,7 @@ struct Gemm {
     static DEV void write_part(Frame& f, const Args& a, u32 staging, u32 first_row, u32 first_col) {
         if (f.dead) return;
         const Place to = f.place(a.c, a.c_row + first_row, a.col + first_col);
+#pragma unroll 1
         for (u32 first = 0; first < 16 * (ROW_BYTES / CHUNK); first += WARP) {
             const u32 i = first + threadIdx.x % WARP, row = i / 8, chunk = i % 8;
             const bool inside = first_row + row < a.rows && first_col + chunk * (CHUNK / 2) < a.cols;

@@ -189,8 +189,8 @@ fn tasks_are_dealt_evenly_over_the_lanes_that_are_needed() {
                     lengths(&program, rank, stream).into_iter().map(|(_, len)| len).collect();
                 assert!(lens.iter().max().unwrap() - lens.iter().min().unwrap() <= 1, "{stream:?} {lens:?}");
             }
-            // 9 row blocks and 2 column tiles: 18 tiles.
-            assert_eq!(program.lanes[rank as usize], most.min(18));
+            let tiles: u32 = lengths(&program, rank, Stream::Compute).into_iter().map(|(_, len)| len).sum();
+            assert_eq!(u32::from(program.lanes[rank as usize]), tiles.min(most));
         }
     }
 }
@@ -415,8 +415,19 @@ fn a_rack_of_72_ranks_is_proved() {
 }
 
 #[test]
-fn a_gemm_tile_is_as_large_as_the_handler_takes_it() {
-    let plans = inspected(AllGatherGemm::new(520, 1032, 64, DType::Bf16), &worlds::local(2));
-    let most = |f: &dyn Fn(&Rect) -> u64| plans.of(Kind::Tile).map(|t| f(&t.target().rect)).max().unwrap();
-    assert_eq!([most(&|r| r.rows), most(&|r| r.cols)], [Gemm::ROWS, Gemm::COLS]);
+fn a_tile_is_as_large_as_the_handler_takes_it_and_narrower_where_lanes_would_have_none() {
+    // Rows, columns of each of two ranks, lanes; columns of a tile.
+    for (m, n, lanes, want) in [
+        (520, 516, 5, 256),   // 6 row blocks, 3 column tiles: 18 for 5 lanes
+        (520, 512, 132, 64),  // 48 narrow ones, each on a lane
+        (1280, 256, 10, 256), // one for each lane
+        (768, 384, 10, 128),  // 12 that are wide, 18 that are not: two turns either way, but shorter ones
+        (8192, 1024, 132, 256),
+    ] {
+        let op = AllGatherGemm::new(m, 2 * n, 64, DType::Bf16).lanes(lanes);
+        let plans = inspected(op, &worlds::local(2));
+        let most =
+            |f: &dyn Fn(&Rect) -> u64| plans.of(Kind::Tile).map(|t| f(&t.target().rect)).max().unwrap();
+        assert_eq!([most(&|r| r.rows), most(&|r| r.cols)], [Gemm::ROWS, want], "{m} x {n}, {lanes} lanes");
+    }
 }

@@ -72,8 +72,8 @@ constexpr u64 COPIES_PATIENCE = 2'000'000;
 
 // A wait for another role lasts as long as that role's waits for signals, one after the other; of several tasks, where fetch
 // waits. Its own bound is only for a fault of the kernel itself, which must not be blamed before the signal that everybody
-// waits for.
-constexpr u64 BARRIER_PATIENCE = 64;  // times the bound of a signal
+// waits for, and must be told before the host gives the whole run up.
+constexpr u64 BARRIER_PATIENCE = 16;  // times the bound of a signal
 
 DEV u32 wait_at(const Wait& w) { return w.bits & 15; }
 DEV u32 wait_lag(const Wait& w) { return w.bits >> 4; }

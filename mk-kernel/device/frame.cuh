@@ -370,7 +370,7 @@ struct Frame : Context {
         } else {
             ptx::bulk_wait_landed<0>();
             ptx::fence_proxy_async();
-            __syncwarp();
+            agree();  // a thread that saw a fault has not written its part
         }
         post_all(POST_AT_DONE, has(Brief::LOADS));
     }

@@ -188,7 +188,9 @@ DEV void fetch_role(u32 warp, const Launch& launch) {
     Fetch fetch(f);
     while (lane.take()) {
         Records<true> records(f, STREAM_COMPUTE);
-        if (!lane.begin()) break;
+        if (!lane.is_admitted()) break;
+        records.start();
+        lane.begin();
         fetch.run(records);
         tell_all(f);
         lane.end();
@@ -367,27 +369,25 @@ DEV void comm_role(u32 warp) {
 
 // ---------------------------------------------------------------------------------------------- the block
 
-// By one warp.
 DEV void init_barriers(u32 shared) {
-    const u32 i = threadIdx.x, at = shared + i * Arena::BARRIER;
-    if (i < RING_PAGES) {
+    for (u32 i = 0; i < RING_PAGES; i++) {
+        const u32 at = shared + i * Arena::BARRIER;
         ptx::mbarrier_init(at + Arena::FULL_MATH, 1);
         ptx::mbarrier_init(at + Arena::FULL_STORE, 1);
         ptx::mbarrier_init(at + Arena::EMPTY, MATH_GROUPS);
         ptx::mbarrier_init(at + Arena::DONE, MATH_WARPS);
     }
-    if (i < TASK_SLOTS) {
+    for (u32 i = 0; i < TASK_SLOTS; i++) {
+        const u32 at = shared + i * Arena::BARRIER;
         ptx::mbarrier_init(at + Arena::SLOT_FULL, 1);
         ptx::mbarrier_init(at + Arena::SLOT_EMPTY, MATH_WARPS + 2);  // and load, and store
         ptx::mbarrier_init(at + Arena::LOADED, MATH_WARPS);
         ptx::mbarrier_init(at + Arena::MAY_STORE, 1);
         ptx::mbarrier_init(at + Arena::STORED, MATH_WARPS);
     }
-    if (i < Arena::COMM_SLOTS) ptx::mbarrier_init(at + Arena::COMM_FULL, 1);
-    if (i == 0) {
-        ptx::mbarrier_init(at + Arena::RUN_BEGINS, 1);
-        ptx::mbarrier_init(at + Arena::RUN_ENDS, MATH_WARPS + 3);  // and load, store and comm
-    }
+    for (u32 i = 0; i < Arena::COMM_SLOTS; i++) ptx::mbarrier_init(shared + Arena::COMM_FULL + i * Arena::BARRIER, 1);
+    ptx::mbarrier_init(shared + Arena::RUN_BEGINS, 1);
+    ptx::mbarrier_init(shared + Arena::RUN_ENDS, MATH_WARPS + 3);  // and load, store and comm
     ptx::fence_mbarrier_init();
     ptx::fence_proxy_async();
 }
@@ -401,7 +401,7 @@ __device__ const mk::u32 mk_shared_bytes = mk::Arena::BYTES;
 
 __global__ void __launch_bounds__(mk::THREADS, 1) mk_kernel(const __grid_constant__ mk::Launch launch) {
     using namespace mk;
-    if (threadIdx.x < WARP) init_barriers(ptx::shared_address(shared_memory));
+    if (threadIdx.x == 0) init_barriers(ptx::shared_address(shared_memory));
     __syncthreads();
     const u32 warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp >= WARPGROUP / WARP) {

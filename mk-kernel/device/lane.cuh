@@ -50,10 +50,22 @@ struct Lane {
         return false;
     }
 
-    // Tells all roles that the run begins. False: this launch is refused, for another one has not ended. What it takes from
-    // memory is of this run only when it is admitted; records are the same in every run, and under way meanwhile.
-    DEV bool begin() {
-        if (!kernel.resident && !is_admitted()) return false;
+    // False: this launch is refused, for another one has not ended. What is read afterwards is of this run.
+    DEV bool is_admitted() {
+        if (kernel.resident) return true;
+        const u64 was = __shfl_sync(ALL, was_running, 0);
+        const bool seized = was == 0 || was >> RUNS_AT == number();
+        if (!seized && !decide()) {
+            if (blockIdx.x == c.params.first_block) tell_refused();
+            return false;
+        }
+        ptx::fence_gpu();
+        __syncwarp();
+        return true;
+    }
+
+    // Tells all roles that the run begins.
+    DEV void begin() {
         const Params& p = c.params;
         const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;
         const u64 epoch = clock ? ptx::load_relaxed(clock) : 1;
@@ -72,7 +84,6 @@ struct Lane {
             l.reason = l.started = 0;
         }
         start(0);
-        return true;
     }
 
     // Waits until all roles have ended the run, and tells whom it concerns.
@@ -170,18 +181,6 @@ struct Lane {
 
     // Replays of one graph have one number, but do not run at the same time.
     DEV u64 number() const { return ptx::grid_number() % ID_MASK + 1; }
-
-    DEV bool is_admitted() {
-        const u64 was = __shfl_sync(ALL, was_running, 0);
-        const bool seized = was == 0 || was >> RUNS_AT == number();
-        if (!seized && !decide()) {
-            if (blockIdx.x == c.params.first_block) tell_refused();
-            return false;
-        }
-        ptx::fence_gpu();  // what follows is read after the last run has ended
-        __syncwarp();
-        return true;
-    }
 
     // One launch at a time, decided once for all of its blocks: the first of them to come takes the word, or leaves its
     // launch's number there as refused, until all of its blocks have seen it.

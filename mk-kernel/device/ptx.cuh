@@ -229,7 +229,14 @@ DEV void store_relaxed_if(bool yes, u64* p, u64 v) {
 }
 
 // A release by all threads of a warp and one store: a store that is both, and only one thread's, would part them.
-DEV void fence_release() { asm volatile("fence.release.sys;" ::: "memory"); }
+// (Where the assembler knows it, the fence leaves the L1 as it is.)
+DEV void fence_release() {
+#if __CUDACC_VER_MAJOR__ >= 13
+    asm volatile("fence.release.sys;" ::: "memory");
+#else
+    fence_system();
+#endif
+}
 DEV void store_release_if(bool yes, u32* p, u32 v) {
     fence_release();
     store_relaxed_if(yes, p, v);
@@ -446,7 +453,7 @@ DEV float reciprocal_approx(float x) {
     return r;
 }
 
-// ---- wgmma: 64 x 256 x 16, f32 sums ----
+// ---- wgmma: 64 rows, K of 16, f32 sums ----
 
 // Between other uses of the accumulators or of ordinary stores to the operands, and the next wgmma.
 DEV void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -463,43 +470,56 @@ DEV u64 wgmma_descriptor(u32 at, u32 leading_bytes, u32 stride_bytes) {
     return (u64)((at & 0x3ffff) >> 4) | (u64)(leading_bytes >> 4) << 16 | (u64)(stride_bytes >> 4) << 32 | 1ull << 62;
 }
 
-// Lists for the 128 accumulators of a thread.
+// Lists for the accumulators of a thread: a half of the columns.
 #define MK_LIST_8(F, i) F(i), F(i + 1), F(i + 2), F(i + 3), F(i + 4), F(i + 5), F(i + 6), F(i + 7)
 #define MK_LIST_32(F, i) MK_LIST_8(F, i), MK_LIST_8(F, i + 8), MK_LIST_8(F, i + 16), MK_LIST_8(F, i + 24)
-#define MK_LIST_128(F) MK_LIST_32(F, 0), MK_LIST_32(F, 32), MK_LIST_32(F, 64), MK_LIST_32(F, 96)
+#define MK_LIST_64(F) MK_LIST_32(F, 0), MK_LIST_32(F, 32)
+#define MK_LIST_128(F) MK_LIST_64(F), MK_LIST_32(F, 64), MK_LIST_32(F, 96)
 #define MK_SUM(i) "+f"(sum[i])
-#define MK_SUM_NAMES                                                                               \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                      \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
+#define MK_NAMES_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define MK_NAMES_64 MK_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define MK_NAMES_128 MK_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // The immediates: +A, +B, A as it is (K contiguous), B transposed (N contiguous).
-#define MK_WGMMA(TYPES)                                                                                           \
-    asm volatile(                                                                                                 \
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"                                                         \
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPES " " MK_SUM_NAMES ", %128, %129, add, 1, 1, 0, 1;\n}" \
-        : MK_LIST_128(MK_SUM)                                                                                     \
-        : "l"(a), "l"(b), "r"((u32)add))
+#define MK_WGMMA(SUMS, NAMES, SHAPE, TYPES, A, B)                                                        \
+    asm volatile("{\n.reg .pred add;\nsetp.eq.u32 add, 0, 0;\n"                                         \
+                 "wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" NAMES "}, " A ", " B            \
+                 ", add, 1, 1, 0, 1;\n}"                                                                 \
+                 : SUMS                                                                                  \
+                 : "l"(a), "l"(b))
+#define MK_WGMMA_OF(TYPES)                                                                               \
+    if constexpr (COLS == 64) {                                                                          \
+        MK_WGMMA(MK_LIST_32(MK_SUM, 0), MK_NAMES_32, "m64n64k16", TYPES, "%32", "%33");                  \
+    } else if constexpr (COLS == 128) {                                                                  \
+        MK_WGMMA(MK_LIST_64(MK_SUM), MK_NAMES_64, "m64n128k16", TYPES, "%64", "%65");                    \
+    } else {                                                                                             \
+        MK_WGMMA(MK_LIST_128(MK_SUM), MK_NAMES_128, "m64n256k16", TYPES, "%128", "%129");                \
+    }
 
-// sum = A B (+ sum, if `add`), with A [64, 16] of contiguous rows and B [16, 256] of contiguous rows, in shared memory.
-template <u32 DTYPE>
-DEV void wgmma_64x256x16(float (&sum)[128], u64 a, u64 b, bool add) {
+// sum += A B, with A [64, 16] of contiguous rows and B [16, COLS] of contiguous rows, in shared memory.
+template <u32 DTYPE, u32 COLS>
+DEV void wgmma(float (&sum)[COLS / 2], u64 a, u64 b) {
     static_assert(DTYPE == DTYPE_BF16 || DTYPE == DTYPE_F16, "16-bit types");
+    static_assert(COLS == 64 || COLS == 128 || COLS == 256, "columns");
     if constexpr (DTYPE == DTYPE_BF16) {
-        MK_WGMMA("bf16.bf16");
+        MK_WGMMA_OF("bf16.bf16")
     } else {
-        MK_WGMMA("f16.f16");
+        MK_WGMMA_OF("f16.f16")
     }
 }
 
+#undef MK_WGMMA_OF
 #undef MK_WGMMA
-#undef MK_SUM_NAMES
+#undef MK_NAMES_128
+#undef MK_NAMES_64
+#undef MK_NAMES_32
 #undef MK_SUM
 #undef MK_LIST_128
+#undef MK_LIST_64
 #undef MK_LIST_32
 #undef MK_LIST_8
 

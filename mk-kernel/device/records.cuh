@@ -31,7 +31,12 @@ struct Records {
         const StreamRange own = c.params.streams[c.lane() * STREAMS + stream];
         own_next = own.first;
         own_end = own.first + own.count;
-        if constexpr (AHEAD) read(ahead, own_next, own_end);
+    }
+
+    // Asks for the first records, if they are to be under way.
+    DEV void start() {
+        static_assert(AHEAD, "else they are read when they are reached");
+        read(ahead, own_next, own_end);
     }
 
     // Takes the next records, which lie one behind the other in params.tasks. How many; 0: there are none, and this is not

@@ -50,6 +50,15 @@ impl Gemm {
     /// Most columns of a tile: the widest wgmma.
     pub const COLS: u64 = 256;
 
+    /// Columns that are multiplied for a tile of so many: of a wgmma of 64, 128 or 256.
+    pub const fn executed_cols(cols: u64) -> u64 {
+        match cols {
+            0..=64 => 64,
+            65..=128 => 128,
+            _ => Gemm::COLS,
+        }
+    }
+
     fn check(a: &GemmArgs, env: &Env<'_>) -> Result<(), ArgError> {
         let [ra, rb, rc] = [env.region(a.a)?, env.region(a.b)?, env.region(a.c)?];
         let dtype = ra.dtype;
@@ -100,7 +109,7 @@ impl Handler for Gemm {
         spec.touch(env, access(a.b, rb, Mode::Read, Phase::Load, Walk::Rows(Gemm::BLOCK_K)))?;
         spec.touch(env, access(a.c, rc, Mode::Write, Phase::Store, Walk::Whole))?;
         // rows * cols * k < 2^16 * 2^38: no overflow.
-        spec.work.tensor_flops = 2 * rows.next_multiple_of(Gemm::ROW_STEP) * cols * a.k;
+        spec.work.tensor_flops = 2 * rows.next_multiple_of(Gemm::ROW_STEP) * Gemm::executed_cols(cols) * a.k;
         Ok(spec)
     }
 

@@ -43,8 +43,8 @@ use std::ops::Range;
 ///     .build(&World::local(4)?)?;
 /// let op = AllGatherGemm::new(1024, 1024, 1024, DType::Bf16).plan_kind(Plan::Fused).gather(Gather::Push);
 /// let program = op.plan(&registry)?;
-/// // On each of 4 ranks: 8 row blocks x 1 column tile, and 2 row blocks to each of 3 peers.
-/// assert_eq!(program.tasks.len(), 4 * (8 + 2 * 3));
+/// // On each of 4 ranks: 8 row blocks x 4 column tiles, narrow ones for there are many lanes, and 2 row blocks to each of 3 peers.
+/// assert_eq!(program.tasks.len(), 4 * (8 * 4 + 2 * 3));
 /// program.verify(&registry, &Hardware::h200())?;
 /// # Ok::<(), mk_core::Error>(())
 /// ```
@@ -294,8 +294,8 @@ impl fmt::Display for AllGatherGemm {
     }
 }
 
-/// Tiles are as large as the handler takes them.
-const TILE: [u64; 2] = [Gemm::ROWS, Gemm::COLS];
+/// Rows of a tile: as many as the handler takes.
+const ROWS: u64 = Gemm::ROWS;
 
 fn check_unit(name: &str, size: u64) -> Result<(), Error> {
     if size.is_multiple_of(AllGatherGemm::UNIT) {

@@ -291,7 +291,13 @@ mod tests {
         let registry = registry(1).unwrap();
         for [m, n, k] in SHAPES.into_iter().chain(THIN) {
             let program = AllGatherGemm::new(m, n, k, DType::Bf16).plan(&registry).unwrap();
-            assert_eq!(program.tasks.len() as u64, m.div_ceil(128) * n.div_ceil(256));
+            // Most lanes have a tile, or as many as there are tiles of 64 columns.
+            let narrow = m.div_ceil(128) * n.div_ceil(64);
+            assert!(
+                program.tasks.len() as u64 >= narrow.min(128),
+                "{m} x {n}: {} tiles",
+                program.tasks.len()
+            );
             program.verify(&registry, &Hardware::h200()).unwrap();
         }
     }

@@ -4,7 +4,7 @@ use super::islands::{PUSH, SEND};
 use super::layout::{Layout, Relayed, RowBlock, slices};
 use super::settings::{Gather, Settings};
 use super::wire::{When, Wire};
-use super::{AllGatherGemm, TILE};
+use super::{AllGatherGemm, ROWS};
 use mk_core::{CommOp, Error, Registry};
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -240,7 +240,7 @@ fn wire_inside(
 ) -> Result<Wire, Error> {
     let [a, b, ..] = *layout.islands.members(island) else { return Ok(Wire::NONE) };
     let route = registry.route(layout.rank(a), layout.rank(b), PUSH)?;
-    let rows = (op.m / u64::from(layout.world)).clamp(1, TILE[0]);
+    let rows = (op.m / u64::from(layout.world)).clamp(1, ROWS);
     let bytes = (rows * op.k * op.dtype.bytes()) as f64 / f64::from(slices(op, settings).count);
     Wire::inside(&route, with, settings.comm_lanes, bytes, &op.hardware)
 }

@@ -3,7 +3,8 @@
 
 use super::islands::Islands;
 use super::settings::{Gather, Plan, Settings};
-use super::{AllGatherGemm, TILE};
+use super::{AllGatherGemm, ROWS};
+use crate::Gemm;
 use crate::operators::shard::{block_count, blocks};
 use crate::operators::slices::Slices;
 use mk_core::{Error, Limits, Rank, Registry};
@@ -43,6 +44,8 @@ pub(super) struct Layout {
     pub(super) first_block: Vec<u64>,
     /// Row blocks of the rank that has most.
     pub(super) most_blocks: u64,
+    /// Columns of a tile.
+    pub(super) tile_cols: u64,
     pub(super) islands: Islands,
     /// Ranks that have columns, by island; none where A has no columns.
     takers: Vec<u32>,
@@ -52,6 +55,21 @@ pub(super) struct Layout {
     from_distance: Vec<Vec<u32>>,
 }
 
+/// Columns of a tile. Narrow ones read A more often, but where there are few tiles, or a few more than fill the lanes, they share
+/// the work better. Of those that take about as long, the widest.
+fn tile_cols(op: &AllGatherGemm, row_blocks: u64, cols: u64) -> u64 {
+    let (hardware, lanes) = (&op.hardware, u64::from(op.lane_count()));
+    // Of a lane, all of its tiles one after the other, a block of K: bytes and operations take so long.
+    let time = |width: u64| {
+        let turns = row_blocks.saturating_mul(cols.div_ceil(width)).div_ceil(lanes) as f64;
+        let load_ns = ((ROWS + width) * op.dtype.bytes()) as f64 / hardware.sm_gb_per_s;
+        let math_ns = (2 * ROWS * width * u64::from(hardware.sms)) as f64 / (hardware.tensor_tflops * 1000.0);
+        turns * load_ns.max(math_ns)
+    };
+    let wider = |best: u64, width: u64| if time(width) < 0.99 * time(best) { width } else { best };
+    [Gemm::COLS / 2, Gemm::COLS / 4].into_iter().fold(Gemm::COLS, wider)
+}
+
 impl Layout {
     /// The layout of an operator whose sizes were checked.
     pub(super) fn new(op: &AllGatherGemm, registry: &Registry) -> Layout {
@@ -59,7 +77,7 @@ impl Layout {
         let world = ranks.len() as u32;
         let rows: Vec<_> = (0..world).map(|r| op.rows(world, r)).collect();
         let cols: Vec<_> = (0..world).map(|r| op.cols(world, r)).collect();
-        let row_blocks = |rows: &Range<u64>| block_count(rows, TILE[0]);
+        let row_blocks = |rows: &Range<u64>| block_count(rows, ROWS);
         let mut first_block = vec![0];
         let mut next = 0;
         for rows in &rows {
@@ -67,13 +85,27 @@ impl Layout {
             first_block.push(next);
         }
         let most_blocks = rows.iter().map(row_blocks).max().unwrap_or(0);
+        let widest = cols.iter().map(|c| c.end - c.start).max().unwrap_or(0);
+        let tile_cols = tile_cols(op, next, widest);
         let islands = Islands::new(registry, &ranks);
         let mut takers = vec![0; islands.count() as usize];
         for (r, _) in cols.iter().enumerate().filter(|(_, c)| op.k > 0 && !c.is_empty()) {
             takers[islands.of(r as u32) as usize] += 1;
         }
         let (relayed, from_distance) = (Vec::new(), Vec::new());
-        Layout { world, ranks, rows, cols, first_block, most_blocks, islands, takers, relayed, from_distance }
+        Layout {
+            world,
+            ranks,
+            rows,
+            cols,
+            first_block,
+            most_blocks,
+            tile_cols,
+            islands,
+            takers,
+            relayed,
+            from_distance,
+        }
     }
 
     /// The rank in this place.
@@ -98,7 +130,7 @@ impl Layout {
 
     /// Column tiles of `rank`.
     pub(super) fn col_tile_count(&self, rank: u32) -> u64 {
-        block_count(&self.cols[rank as usize], TILE[1])
+        block_count(&self.cols[rank as usize], self.tile_cols)
     }
 
     /// Whether `rank` multiplies rows of A at all.
@@ -204,7 +236,7 @@ impl Layout {
     pub(super) fn tile_count(&self, plan: Plan) -> u128 {
         let tiles = |r: u32| {
             let rows = match plan {
-                Plan::Unfused => self.merged(r).map(|rows| block_count(&rows, TILE[0])).sum(),
+                Plan::Unfused => self.merged(r).map(|rows| block_count(&rows, ROWS)).sum(),
                 Plan::Fused => self.row_block_count(),
             };
             u128::from(rows) * u128::from(self.col_tile_count(r))
@@ -291,7 +323,7 @@ impl Layout {
     /// The row blocks of `rank`, in order.
     pub(super) fn row_blocks(&self, rank: u32) -> impl Iterator<Item = RowBlock> + Clone + use<> {
         let (start, first) = (self.rows[rank as usize].start, self.first_block[rank as usize]);
-        blocks(self.rows[rank as usize].clone(), TILE[0]).zip(0..).map(move |(rows, index)| RowBlock {
+        blocks(self.rows[rank as usize].clone(), ROWS).zip(0..).map(move |(rows, index)| RowBlock {
             index,
             number: first + index,
             local_row: rows.start - start,
@@ -308,7 +340,7 @@ impl Layout {
     /// The column tiles of `rank`, counted from its first column.
     pub(super) fn col_tiles(&self, rank: u32) -> impl Iterator<Item = Range<u64>> + Clone + use<> {
         let cols = &self.cols[rank as usize];
-        blocks(0..cols.end - cols.start, TILE[1])
+        blocks(0..cols.end - cols.start, self.tile_cols)
     }
 
     /// The ranks of `rank`'s island that need its rows or what it relays: the one before it first, so that the peers of one

@@ -4,8 +4,8 @@ use super::arrivals::Arrivals;
 use super::layout::{Layout, slices};
 use super::settings::{Plan, Settings};
 use super::wire::When;
-use super::{AllGatherGemm, TILE};
-use crate::operators::shard::{block_count, blocks};
+use super::{AllGatherGemm, ROWS};
+use crate::operators::shard::blocks;
 use crate::{Gemm, GemmArgs};
 use mk_core::{Cost, Env, Error, Handler, Hardware, Rank, Region, RegionId, Registry, Shape};
 use std::cmp::Reverse;
@@ -181,7 +181,7 @@ impl<'a> Tiles<'a> {
                 (self.walk(layout, rank, blocks), self.walk(layout, rank, now))
             }
             Plan::Unfused => {
-                let merged = layout.merged(rank).flat_map(|part| blocks(part, TILE[0]));
+                let merged = layout.merged(rank).flat_map(|part| blocks(part, ROWS));
                 let merged =
                     merged.map(|b| (b.end - b.start, When::default(), layout.relayed_blocks(rank) > 0));
                 let now = self.walk(layout, rank, merged);
@@ -207,13 +207,13 @@ impl<'a> Tiles<'a> {
         let mut costs = BTreeMap::new();
         let (mut next, count) = (0, lanes.len() as u64);
         let cols = &layout.cols[rank as usize];
-        let (width, tiles) = (cols.end - cols.start, block_count(cols, TILE[1]));
+        let (width, tiles) = (cols.end - cols.start, layout.col_tile_count(rank));
         let alike = alike(blocks.clone().count() as u64, tiles.min(count));
         // Of row blocks that are taken together, the last one to come stands for all.
         for (rows, when, relayed) in blocks.skip(alike - 1).step_by(alike) {
             let full = tiles * alike as u64;
             for tile in 0..full.min(count) {
-                let cols = TILE[1].min(width - (tile % tiles) * TILE[1]);
+                let cols = layout.tile_cols.min(width - (tile % tiles) * layout.tile_cols);
                 let cost = *costs.entry((rows, cols)).or_insert_with(|| self.cost(rows, cols));
                 let lane = &mut lanes[((next + tile) % count) as usize];
                 // Tiles of one lane and one row block come one after the other, and only the first may have to wait.

@@ -2,7 +2,7 @@
 
 use super::{Planner, Result};
 use crate::GemmArgs;
-use crate::operators::all_gather_gemm::TILE;
+use crate::operators::all_gather_gemm::ROWS;
 use crate::operators::all_gather_gemm::arrivals::Arrivals;
 use crate::operators::all_gather_gemm::layout::RowBlock;
 use crate::operators::shard::blocks;
@@ -59,7 +59,7 @@ impl Planner<'_> {
         let mut i = 0;
         for part in layout.merged(me) {
             let own = part == layout.rows[me as usize];
-            let part: Vec<Range<u64>> = blocks(part, TILE[0]).collect();
+            let part: Vec<Range<u64>> = blocks(part, ROWS).collect();
             for (rows, cols) in grouped(&part, &cols) {
                 // Which of the other ranks it is does not matter.
                 let operand = if own { self.operand(me, me, &rows) } else { self.merged_operand(&rows) };
