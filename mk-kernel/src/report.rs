@@ -170,7 +170,7 @@ impl Report {
             }
         }
         for text in &self.advice {
-            // By its words: the codes differ with the cause (C7510, C7515, C7518; C7506, C7507, C7508).
+            // By its words: the codes differ with the cause (C7510, C7512, C7515, C7518; C7506, C7507, C7508).
             if text.contains("wgmma.mma_async instructions are serialized") {
                 found.push(Violation::WgmmaSerialised(text.clone()));
             } else if text.contains("'setmaxnreg' ignored") {

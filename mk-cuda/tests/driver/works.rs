@@ -4,6 +4,7 @@ use super::fake::{run, run_with};
 use super::setup::{self, TEXT};
 use mk_cuda::{Allocation, Driver, Error, HostMemory, Live, Memory as _, Stream};
 use serde_json::{Value, json};
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
 /// Moves bytes on every path that there is.
@@ -121,6 +122,20 @@ fn fifty_cycles_leave_nothing_open() {
     run("cycles", "sms=132").assert_clean();
 }
 
+/// The context that is current in this thread, as the driver tells it to whoever asks.
+#[allow(unsafe_code, reason = "a library can be loaded and called in no other way")]
+fn current() -> usize {
+    let mut context = std::ptr::null_mut::<c_void>();
+    // SAFETY: it is loaded already; the function is `CUresult cuCtxGetCurrent(CUcontext*)`, and points at a handle of ours.
+    let result = unsafe {
+        let library = libloading::Library::new("libcuda.so.1").unwrap();
+        let get = library.get::<unsafe extern "C" fn(*mut *mut c_void) -> c_int>("cuCtxGetCurrent").unwrap();
+        get(&raw mut context)
+    };
+    assert_eq!(result, 0);
+    context.addr()
+}
+
 /// Contexts of the caller's threads.
 pub(crate) fn contexts(driver: &Driver) -> Result<Value, Error> {
     let devices = driver.devices()?;
@@ -135,6 +150,10 @@ pub(crate) fn contexts(driver: &Driver) -> Result<Value, Error> {
         });
         threads.into_iter().try_for_each(|t| t.join().unwrap())
     })?;
+    // Other libraries find the context that they are to work in, and only while they do.
+    let [one, other] = [first.while_current(current)?, second.while_current(current)?];
+    assert!(one != 0 && other != 0 && one != other, "{one:#x}, {other:#x}");
+    assert_eq!(current(), 0);
     let mapping = Allocation::new(&second, 1)?.map(&[&second])?;
     // Handles keep their context.
     drop((first, second, devices));
