@@ -162,7 +162,7 @@ struct Context {
 
     DEV const Task& current() const { return at<const Task>(record); }
     DEV Ledger& ledger() const { return at<Ledger>(Arena::LEDGERS + warp * Arena::LEDGER_BYTES); }
-    // Of the threads that run this together, one.
+    // One thread of this warp.
     DEV bool leads() const { return threadIdx.x % WARP == 0; }
     // What one of them has seen, all have. Not where some may still wait: each wait ends for itself.
     DEV void agree() { dead = __any_sync(~0u, dead); }

@@ -7,12 +7,20 @@
 //   using Args = ...;                                   the argument struct, as Rust declares it
 //   static constexpr u32 pages;                         pages of one group: 1, 2, 3, 4, 6 or 12
 //   static DEV u32  check(const Context&, const Args&)  one thread: 0, or why this GPU cannot do it (FAULT_*)
-//   static DEV u64  groups(const Context&, const Args&) one thread: groups of pages that the task takes from the ring, in all
+//   static DEV u64  groups(const Context&, const Args&) one thread, if `check` gave 0: groups of pages that the task takes
 //   static DEV void load(Frame&, const Args&)           a warp: fills each group; calls `reach` before each block
 //   static DEV void math(Frame&, const Args&)           256 threads: takes each group; releases it, or passes it to store
 //   static DEV void store(Frame&, const Args&)          a warp: writes each group and releases it
 //
-// The threads of a warp go the same way (see Context). The frame's functions are called by all of them.
+// `check` and `groups` are called by threads that have parted, each for another task: no shuffle, no barrier, no `current()`.
+// In the others the threads of a warp go the same way (see Context), and all of them call the frame's functions:
+//   load   before each block (as the walks of the Rust `spec` count them) `reach`; for each group `acquire` with exactly the bytes
+//          that come (fewer, and its reader waits until its bound), then `load_rows` or `load_box`
+//   math   for each group `wait_full<ROLE_MATH>`, then either `pass`, or `release` once all four warps of this warpgroup have read
+//          it (after wgmma they have; else a named barrier), then `step`. A warpgroup without work does all of that, too. Its
+//          threads are threadIdx.x - WARPGROUP, from 0 to 255
+//   store  for each group `wait_done` (`wait_full<ROLE_STORE>` where there is no math), `store_rows`, `end_group`; `end_groups`
+//          in the end
 //
 // Leave out `store` where the math warps write the result themselves (they call `begin_output` first), and `math` where
 // bytes only move; all three, and `groups`, where nothing is touched. All roles walk through the same groups in the same
@@ -26,7 +34,7 @@
 //   faults  every wait looks at the abort word and at its bound; after a fault waits return at once, nothing is loaded,
 //           stored or posted, and each role leaves at the end of its task
 //
-// Nine rules were learned by measurement; the ones that shape this file:
+// Rules that were learned by measurement, and shape this file:
 //   - Each barrier has one role that waits for it, which waits for each completion once and keeps its own parity bit. A
 //     barrier with two waiting roles aliases as soon as one of them skips a task.
 //   - Groups are aligned to their size, so they never wrap. Fetch simulates the ring and publishes each task's first page:

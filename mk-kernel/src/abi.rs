@@ -395,7 +395,7 @@ device_codes! {
 device_codes! {
     /// For what a tensor map of a region is made.
     pub enum MapKind as "MAP_" {
-        /// Left operand: boxes of 64 rows x 64 columns, 128-byte swizzle.
+        /// Either operand: boxes of 64 rows x 64 columns, 128-byte swizzle.
         Rows64 = 0 => "ROWS64",
         /// Left operand: boxes of 128 rows x 64 columns, 128-byte swizzle.
         Rows128 = 1 => "ROWS128",

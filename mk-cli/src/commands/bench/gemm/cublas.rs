@@ -35,7 +35,7 @@ impl Cublas {
     pub(super) fn new(context: &Context, stream: &Stream) -> Result<Cublas, Failure> {
         // SAFETY: it only opens the library and closes it again.
         if !unsafe { sys::is_culib_present() } {
-            return Err(failed("cuBLAS is not installed", "no libcublas.so"));
+            return Err(failed(Exit::Missing, "cuBLAS is not installed", "no libcublas.so"));
         }
         let workspace = DeviceMemory::new(context, WORKSPACE_BYTES)?;
         let mut handle = std::ptr::null_mut();
@@ -114,17 +114,17 @@ impl Drop for Cublas {
 fn done(name: &str, status: sys::cublasStatus_t) -> Result<(), Failure> {
     match status {
         sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
-        other => Err(failed("cuBLAS refuses", &format!("{name} gave {other:?}"))),
+        other => Err(failed(Exit::Internal, "cuBLAS refuses", &format!("{name} gave {other:?}"))),
     }
 }
 
-fn failed(message: &str, given: &str) -> Failure {
+fn failed(exit: Exit, message: &str, given: &str) -> Failure {
     let says = Explanation {
         kind: "cublas",
         message: message.into(),
         given: given.into(),
         allowed: "libcublas.so of CUDA 13 where the loader finds it".into(),
-        hint: "install it, or name its folder in LD_LIBRARY_PATH".into(),
+        hint: "install cuBLAS (the CUDA toolkit, or the wheel nvidia-cublas), or name its folder in LD_LIBRARY_PATH".into(),
     };
-    Failure::new(Exit::Internal, says)
+    Failure::new(exit, says)
 }
