@@ -23,7 +23,7 @@ pub struct MachineCode {
     /// Barriers (`BAR.SYNC`, `BAR.RED`).
     pub barriers: u32,
     /// Loops that look after threads which have left their warp (`YIELD`). One loop that some threads of a warp leave before
-    /// others makes the compiler do so in all of the kernel, and each turn of each then takes some 50 clocks longer.
+    /// others makes the compiler do so in all of the kernel, and each turn of each then takes longer.
     pub yields: u32,
 }
 

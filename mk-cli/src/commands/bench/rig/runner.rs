@@ -157,10 +157,7 @@ impl Runner {
 
     /// Microseconds of a run, of so many that follow each other on the stream, by the GPU's clock.
     pub(in crate::commands::bench) fn follow(&mut self, work: &Work, runs: u32) -> Result<f64, Failure> {
-        let events = self.events()?;
-        self.stream.record(&events[0])?;
-        (0..runs).try_for_each(|_| self.launch(work))?;
-        self.stream.record(&events[1])?;
+        let events = self.enclosed(runs, |runner| Ok(runner.launch(work)?))?;
         self.wait(work)?;
         between(&events, runs)
     }
@@ -171,15 +168,20 @@ impl Runner {
         runs: u32,
         mut start: impl FnMut() -> Result<(), Failure>,
     ) -> Result<f64, Failure> {
-        let events = self.events()?;
-        self.stream.record(&events[0])?;
-        (0..runs).try_for_each(|_| start())?;
-        self.stream.record(&events[1])?;
-        between(&events, runs)
+        between(&self.enclosed(runs, |_| start())?, runs)
     }
 
-    fn events(&self) -> Result<[Event; 2], driver::Error> {
-        Ok([Event::timed(&self.context)?, Event::timed(&self.context)?])
+    /// Starts so many runs; the events before and behind them.
+    fn enclosed(
+        &mut self,
+        runs: u32,
+        mut start: impl FnMut(&mut Runner) -> Result<(), Failure>,
+    ) -> Result<[Event; 2], Failure> {
+        let events = [Event::timed(&self.context)?, Event::timed(&self.context)?];
+        self.stream.record(&events[0])?;
+        (0..runs).try_for_each(|_| start(self))?;
+        self.stream.record(&events[1])?;
+        Ok(events)
     }
 
     /// Memory for something else, filled with what no run leaves there.
