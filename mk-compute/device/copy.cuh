@@ -26,7 +26,7 @@ struct Copy {
         do {
             if (f.guarded()) f.reach(p.block());
             const u32 rows = p.piece_rows(), row_bytes = p.piece_cols() * f.region(a.src).element_bytes;
-            const Group g = f.acquire<pages, ROLE_STORE>(rows * row_bytes);
+            const Group g = f.acquire<ROLE_STORE>(rows * row_bytes);
             f.load_rows(g, 0, f.place(a.src, a.src_row + p.row, a.src_col + p.col), rows, row_bytes);
         } while (p.next() && !f.dead);
     }
@@ -37,9 +37,9 @@ struct Copy {
             const u32 from = f.wait_full<ROLE_STORE>();
             const Place to = f.place(a.dst, a.dst_row + p.row, a.dst_col + p.col);
             f.store_rows(to, from, p.piece_rows(), p.piece_cols() * f.region(a.dst).element_bytes);
-            f.end_group<pages>();
+            f.end_group();
         } while (p.next() && !f.dead);
-        f.end_groups<pages>();
+        f.end_groups();
     }
 };
 

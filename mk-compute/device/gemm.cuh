@@ -3,10 +3,17 @@
 // Configuration. A tile has at most 128 x 256 elements; K goes in blocks of 64, the width of the widest swizzle. Each math
 // warpgroup has 64 rows and all columns: wgmma m64n64k16, m64n128k16 or m64n256k16, 32, 64 or 128 sums a thread.
 //
-// A group is 3 pages, 48 KB, so that the ring holds 4 of them:
+// A group is a block of K, 3 pages, 48 KB, so that the ring holds 4 of them:
 //
 //   page 0      A: 128 rows of 64 K (128 bytes); warpgroup w reads rows 64 w .. 64 w + 63
 //   pages 1, 2  B: up to four boxes one after the other, each 64 rows of K by 64 columns of N (128 bytes)
+//
+// Narrow tiles are read faster than that lets through: the more bytes are under way, the better. So, for tiles of so many rows
+// and columns, the ring is filled like this:
+//
+//   columns 65 .. 128                    2 pages: A, and B's two boxes
+//   columns .. 64, rows 65 .. 128        3 pages for two blocks of K: A, A, and both blocks' box of B
+//   columns .. 64, rows .. 64            1 page: A in one half of it, B in the other
 //
 // Both operands are read as they lie in memory: A's rows are contiguous in K, B's in N ("MN-major", the transposed form of
 // wgmma's B). Descriptors, after the PTX ISA ("Asynchronous warpgroup level matrix shared memory layout") and CUTLASS's
@@ -36,49 +43,83 @@ struct Gemm {
     static constexpr u32 BOX_BYTES = BOX_ROWS * BOX_COLS * 2;
     static constexpr u32 ROW_BYTES = BOX_COLS * 2;    // one row of a box: the width of the swizzle
     static constexpr u32 ATOM_BYTES = 8 * ROW_BYTES;  // after 8 rows the swizzle repeats
-    static constexpr u32 B_OFFSET = PAGE_BYTES;
     static constexpr u32 CHUNK = 16;  // bytes: what the swizzle moves
 
     // The four descriptors of a block differ by these, in units of 16 bytes.
     static constexpr u64 A_STEP = STEP_K * 2 / 16, B_STEP = STEP_K * ROW_BYTES / 16;
 
     static DEV u32 check(const Context& c, const Args& a) {
-        const u32 rank = c.params.rank;
-        if (a.k != 0 && (!c.base(a.a, rank) || !c.base(a.b, rank))) return FAULT_UNREACHABLE;
         if (a.rows == 0 || a.rows > ROWS || a.cols == 0 || a.cols > COLS) return FAULT_ARGUMENTS;
         if (((a.a_row + a.rows) | (a.c_row + a.rows) | (a.col + a.cols) | (a.k + BLOCK_K)) >> 31 != 0) {
             return FAULT_ARGUMENTS;  // TMA counts rows and columns in 32 bits with a sign
         }
-        return c.check_rows(a.c, rank, a.col, a.cols);
+        return c.check_rows(a.c, a.col, a.cols);
     }
 
     // With no K there is one block without bytes, which math clears: the tile is zeros, and comes after its waits.
     static DEV u32 blocks(const Args& a) { return a.k == 0 ? 1 : (u32)((a.k + BLOCK_K - 1) / BLOCK_K); }
-    static DEV u64 groups(const Context&, const Args& a) { return blocks(a); }
+    static DEV u64 groups(const Context&, const Args& a) { return (blocks(a) + blocks_of_group(a) - 1) / blocks_of_group(a); }
     // Of B.
     static DEV u32 boxes(const Args& a) { return (a.cols + BOX_COLS - 1) / BOX_COLS; }
 
+    static constexpr u32 SHARED_A = 1, SHARED_B = 2;  // as `Handler::shares` counts them
+
+    // How a group is laid out.
+    static DEV bool narrow(const Args& a) { return a.cols <= BOX_COLS; }
+    static DEV bool low(const Args& a) { return a.rows <= BOX_ROWS; }
+    static DEV u32 group_pages(const Args& a) { return narrow(a) ? (low(a) ? 1 : 3) : a.cols <= 2 * BOX_COLS ? 2 : 3; }
+    static DEV u32 blocks_of_group(const Args& a) { return narrow(a) && !low(a) ? 2 : 1; }
+    static DEV u32 b_offset(const Args& a) { return narrow(a) && low(a) ? BOX_BYTES : blocks_of_group(a) * PAGE_BYTES; }
+
     // ------------------------------------------------------------------------------------------ load
 
-    // Beyond the region TMA fills in zeros. Rows and columns beyond the tile but inside the region (another tile's) may be
-    // loaded; they never reach the output.
+    // Rows of A that are loaded. What is multiplied below them is what was there, and never reaches the output.
+    static DEV u32 box_rows(const Args& a) { return a.rows > BOX_ROWS ? ROWS : a.rows > 16 ? BOX_ROWS : 16; }
+
+    // Beyond the region TMA fills in zeros, which takes longer than rows that are there. Rows and columns beyond the tile but inside
+    // the region (another tile's) may be loaded; they never reach the output.
     static DEV void load(Frame& f, const Args& a) {
-        const u32 count = blocks(a);
-        const bool tall = a.rows > BOX_ROWS;
-        const u32 b_boxes = boxes(a);
-        const u32 bytes = a.k == 0 ? 0 : ((tall ? 2 : 1) + b_boxes) * BOX_BYTES;
-        const TensorMap* const map_a = f.map(a.a, tall ? MAP_ROWS128 : MAP_ROWS64);
+        switch (f.shared_operand()) {
+            case SHARED_A: return load_blocks<SHARED_A>(f, a);
+            case SHARED_B: return load_blocks<SHARED_B>(f, a);
+            default: load_blocks<0>(f, a);
+        }
+    }
+
+    template <u32 SHARED>
+    static DEV void load_blocks(Frame& f, const Args& a) {
+        const u32 count = blocks(a), a_rows = box_rows(a), b_boxes = boxes(a), b_at = b_offset(a);
+        const u32 bytes = a.k == 0 ? 0 : a_rows * ROW_BYTES + b_boxes * BOX_BYTES;
+        const TensorMap* const map_a =
+            f.map(a.a, a_rows > BOX_ROWS ? MAP_ROWS128 : a_rows == BOX_ROWS ? MAP_ROWS64 : MAP_ROWS16);
         const TensorMap* const map_b = f.map(a.b, MAP_ROWS64);
         const u32 copy_a = f.rotation(f.region(a.a)), copy_b = f.rotation(f.region(a.b));
         const u32 row = (u32)a.a_row, col = (u32)a.col;
-        for (u32 block = 0; block < count && !f.dead; block++) {
-            f.reach(block);
-            const Group g = f.acquire<pages, ROLE_MATH>(bytes);
-            if (bytes == 0) return;
-            f.load_box(g, 0, map_a, block * BLOCK_K, row, copy_a);
-            for (u32 i = 0; i < b_boxes; i++) {
-                f.load_box(g, B_OFFSET + i * BOX_BYTES, map_b, col + i * BOX_COLS, block * BLOCK_K, copy_b);
+        const u32 of_group = blocks_of_group(a), lap = RING_PAGES * of_group;  // at the latest
+        for (u32 block = 0; block < count && !f.dead;) {
+            const u32 many = min(of_group, count - block);
+            if constexpr (SHARED == 0) f.reach(block + many - 1);  // else it waits for nothing
+            const Group g = f.acquire<ROLE_MATH>(many * bytes, block >= lap);
+            if (SHARED == 0 && bytes == 0) return;
+#pragma unroll 1
+            for (u32 j = 0; j < many; j++, block++) {
+                const u32 k = block * BLOCK_K;
+                load_box<SHARED == SHARED_A>(f, g, j * PAGE_BYTES, map_a, k, row, copy_a, block);
+#pragma unroll 1
+                for (u32 i = 0; i < b_boxes; i++) {
+                    const u32 to = b_at + (j + i) * BOX_BYTES;
+                    load_box<SHARED == SHARED_B>(f, g, to, map_b, col + i * BOX_COLS, k, copy_b, block + i);
+                }
             }
+        }
+    }
+
+    template <bool SHARED>
+    static DEV void load_box(Frame& f, const Group& g, u32 at, const TensorMap* map, u32 col, u32 row, u32 copy, u32 turn) {
+        if constexpr (SHARED) {
+            f.load_shared_box(g, at, map, col, row, copy, turn);
+        } else {
+            f.load_box(g, at, map, col, row, copy);
         }
     }
 
@@ -116,42 +157,59 @@ struct Gemm {
     // that they are full. (Where it multiplies, wgmma keeps them together.) Otherwise a group could be refilled before the
     // slowest has looked, and its parity would stand for another lap.
     static DEV void pass_over(Frame& f, const Args& a) {
-        const u32 count = blocks(a);
-        for (u32 block = 0; block < count; block++) {
+        const u32 count = blocks(a), of_group = blocks_of_group(a);
+        const Frame::Releaser releaser = f.releaser();
+        for (u32 first = 0; first < count; first += of_group) {
             f.wait_full<ROLE_MATH>();
             ptx::barrier_any<2, WARPGROUP>(false);
-            f.release<pages>(f.page);
-            f.step<pages>();
+            f.release(f.page, releaser);
+            f.step();
         }
     }
 
-    // One block is multiplied while the one before it is completed and released.
+    // A wide block is multiplied while the one before it is completed and released. Narrow ones wait for memory, not for wgmma:
+    // each is released as soon as it is complete.
     template <u32 DTYPE, u32 BOXES>
     static DEV void multiply(Frame& f, const Args& a, float (&sum)[32 * BOXES]) {
-        constexpr u32 COLS = BOXES * BOX_COLS;
-        const u32 count = blocks(a), last_k = k_of_last(f, a);
+        constexpr bool WIDE = BOXES == 4;
+        const u32 count = blocks(a), of_group = BOXES == 1 ? blocks_of_group(a) : 1;
+        const u32 last_k = k_of_last(f, a), b_at = b_offset(a);
+        const Frame::Releaser releaser = f.releaser();
         u32 before = 0;
         // Not for the first block to overwrite: sums that are read before they are written hold registers from task to task.
 #pragma unroll
         for (u32 i = 0; i < 32 * BOXES; i++) sum[i] = 0;
-        for (u32 block = 0; block < count; block++) {
+        for (u32 first = 0; first < count; first += of_group) {
             const u32 at = f.wait_full<ROLE_MATH>();
-            if (block + 1 == count && last_k != BLOCK_K) clear_from(f, at, last_k, BOXES);
-            const u64 da = ptx::wgmma_descriptor(at + warpgroup(f) * BOX_BYTES, 16, ATOM_BYTES);
-            const u64 db = ptx::wgmma_descriptor(at + B_OFFSET, BOX_BYTES, ATOM_BYTES);
-            ptx::wgmma_fence();
-            ptx::wgmma<DTYPE, COLS>(sum, da, db);
-            ptx::wgmma<DTYPE, COLS>(sum, da + A_STEP, db + B_STEP);
-            ptx::wgmma<DTYPE, COLS>(sum, da + 2 * A_STEP, db + 2 * B_STEP);
-            ptx::wgmma<DTYPE, COLS>(sum, da + 3 * A_STEP, db + 3 * B_STEP);
-            ptx::wgmma_commit();
-            ptx::wgmma_wait<1>();
-            if (block != 0) f.release<pages>(before);
+            const u32 end = min(first + of_group, count);
+            if (end == count && last_k != BLOCK_K) {
+                const u32 last = count - 1 - first;
+                clear_from(f, at + last * PAGE_BYTES, at + b_at + last * BOX_BYTES, last_k, BOXES);
+            }
+            const u32 a_at = at + warpgroup(f) * BOX_BYTES;
+            multiply_block<DTYPE>(sum, a_at, at + b_at);
+            if (BOXES == 1 && end - first > 1) multiply_block<DTYPE>(sum, a_at + PAGE_BYTES, at + b_at + BOX_BYTES);
+            ptx::wgmma_wait<WIDE ? 1 : 0>();
+            if (!WIDE || first != 0) f.release(WIDE ? before : f.page, releaser);
             before = f.page;
-            f.step<pages>();
+            f.step();
         }
-        ptx::wgmma_wait<0>();
-        f.release<pages>(before);
+        if constexpr (WIDE) {
+            ptx::wgmma_wait<0>();
+            f.release(before, releaser);
+        }
+    }
+
+    template <u32 DTYPE, u32 SUMS>
+    static DEV void multiply_block(float (&sum)[SUMS], u32 a_at, u32 b_at) {
+        const u64 da = ptx::wgmma_descriptor(a_at, 16, ATOM_BYTES);
+        const u64 db = ptx::wgmma_descriptor(b_at, BOX_BYTES, ATOM_BYTES);
+        ptx::wgmma_fence();
+        ptx::wgmma<DTYPE, 2 * SUMS>(sum, da, db);
+        ptx::wgmma<DTYPE, 2 * SUMS>(sum, da + A_STEP, db + B_STEP);
+        ptx::wgmma<DTYPE, 2 * SUMS>(sum, da + 2 * A_STEP, db + 2 * B_STEP);
+        ptx::wgmma<DTYPE, 2 * SUMS>(sum, da + 3 * A_STEP, db + 3 * B_STEP);
+        ptx::wgmma_commit();
     }
 
     // Elements of K in the last block; what lies beyond them must be cleared. BLOCK_K also where the regions end there, too:
@@ -164,9 +222,9 @@ struct Gemm {
 
     // Clears A's columns and B's rows from `k` on: both, for 0 times NaN is NaN. Each warp does all that its own part of the
     // product reads, so no barrier is needed; what several of them write is the same.
-    static DEV void clear_from(const Frame& f, u32 at, u32 k, u32 boxes) {
+    static DEV void clear_from(const Frame& f, u32 a_at, u32 b_at, u32 k, u32 boxes) {
         const u32 lane = threadIdx.x % WARP, warp = f.warp % 4;
-        const u32 a_rows = at + warpgroup(f) * BOX_BYTES + warp * 16 * ROW_BYTES;
+        const u32 a_rows = a_at + warpgroup(f) * BOX_BYTES + warp * 16 * ROW_BYTES;
 #pragma unroll 1
         for (u32 first = 0; first < 16 * BOX_COLS; first += WARP) {
             const u32 i = first + lane, row = i / BOX_COLS, col = i % BOX_COLS;
@@ -175,7 +233,7 @@ struct Gemm {
         }
 #pragma unroll 1
         for (u32 box = 0; box < boxes; box++) {
-            const u32 from = at + B_OFFSET + box * BOX_BYTES;
+            const u32 from = b_at + box * BOX_BYTES;
 #pragma unroll 1
             for (u32 first = k * ROW_BYTES; first < BOX_BYTES; first += WARP * 16) {
                 const u32 byte = first + lane * 16;
@@ -188,31 +246,30 @@ struct Gemm {
 
     // ------------------------------------------------------------------------------------------ output
 
-    // Each warp has 16 rows of the tile, and stages 64 columns of them at a time: no block-wide barrier.
+    // Each warp has 16 rows of the tile, and stages 64 columns of them at a time, to write rows of 128 bytes: no barrier but the
+    // warp's own. Its threads store what belongs to this tile: to leave that to TMA, box by box, took four times as long, for
+    // the next box may be staged only when the last one has been read.
     template <u32 DTYPE, u32 BOXES>
     static DEV void write(Frame& f, const Args& a, const float (&sum)[32 * BOXES]) {
-        const u32 staging = f.staging();
+        const u32 lane = threadIdx.x % WARP, row = lane / 8, chunk = lane % 8;  // of the first of four rounds
         const u32 first_row = warpgroup(f) * BOX_ROWS + f.warp % 4 * 16;
-        const u32 copy = f.rotation(f.region(a.c));
+        const u32 staging = f.staging(), cols = f.dead ? 0 : a.cols;
+        const Place to = f.place(a.c, a.c_row + first_row + row, a.col + chunk * (CHUNK / 2));
 #pragma unroll
         for (u32 q = 0; q < BOXES; q++) {
-            ptx::bulk_wait_read<0>();
             __syncwarp();
             stage<DTYPE>(staging, sum + q * 32);
-            ptx::fence_proxy_async_shared();
             __syncwarp();
-            const u32 first_col = q * BOX_COLS;
-            if (first_row + 16 <= a.rows && first_col + BOX_COLS <= a.cols) {
-                const u32 col = (u32)a.col + first_col, row = (u32)a.c_row + first_row;
-                ptx::tensor_store_if(f.leads() && !f.dead, f.map(a.c, MAP_STORE), col, row, copy, staging);
-                ptx::bulk_commit();
-            } else {
-                write_part(f, a, staging, first_row, first_col);
+#pragma unroll
+            for (u32 i = 0; i < 16; i += 4) {
+                const bool inside = first_row + row + i < a.rows && q * BOX_COLS + chunk * (CHUNK / 2) < cols;
+                const uint4 v = ptx::load_shared_128(staging + (row + i) * ROW_BYTES + (chunk ^ ((row + i) % 8)) * CHUNK);
+                ptx::store_global_128_if(inside, to.row(i, q * ROW_BYTES), v);
             }
         }
     }
 
-    // 16 x 64 elements from the fragments of wgmma to staging, in the swizzle that the tensor map of C has.
+    // 16 x 64 elements from the fragments of wgmma to staging, in a swizzle that keeps both its writers and its readers from meeting in a bank.
     template <u32 DTYPE>
     static DEV void stage(u32 staging, const float* sum) {
         const u32 lane = threadIdx.x % WARP, matrix = lane / 8, row = matrix % 2 * 8 + lane % 8;
@@ -222,19 +279,6 @@ struct Gemm {
             const u32 chunk = (2 * g + matrix / 2) ^ (row % 8);
             ptx::store_matrix_x4(staging + row * ROW_BYTES + chunk * CHUNK, pack<DTYPE>(d[0], d[1]),
                                  pack<DTYPE>(d[2], d[3]), pack<DTYPE>(d[4], d[5]), pack<DTYPE>(d[6], d[7]));
-        }
-    }
-
-    // At the edge of a tile, where a whole box would reach into another's: only what belongs to this one.
-    static DEV void write_part(Frame& f, const Args& a, u32 staging, u32 first_row, u32 first_col) {
-        if (f.dead) return;
-        const Place to = f.place(a.c, a.c_row + first_row, a.col + first_col);
-#pragma unroll 1
-        for (u32 first = 0; first < 16 * (ROW_BYTES / CHUNK); first += WARP) {
-            const u32 i = first + threadIdx.x % WARP, row = i / 8, chunk = i % 8;
-            const bool inside = first_row + row < a.rows && first_col + chunk * (CHUNK / 2) < a.cols;
-            const uint4 v = ptx::load_shared_128(staging + row * ROW_BYTES + (chunk ^ (row % 8)) * CHUNK);
-            ptx::store_global_128_if(inside, to.row(row, chunk * CHUNK), v);
         }
     }
 

@@ -415,19 +415,20 @@ fn a_rack_of_72_ranks_is_proved() {
 }
 
 #[test]
-fn a_tile_is_as_large_as_the_handler_takes_it_and_narrower_where_lanes_would_have_none() {
-    // Rows, columns of each of two ranks, lanes; columns of a tile.
+fn a_tile_is_as_large_as_the_handler_takes_it_and_smaller_where_lanes_would_have_none() {
+    // Rows, columns of each of two ranks, lanes; rows and columns of a tile.
     for (m, n, lanes, want) in [
-        (520, 516, 5, 256),   // 6 row blocks, 3 column tiles: 18 for 5 lanes
-        (520, 512, 132, 64),  // 48 narrow ones, each on a lane
-        (1280, 256, 10, 256), // one for each lane
-        (768, 384, 10, 128),  // 12 that are wide, 18 that are not: two turns either way, but shorter ones
-        (8192, 1024, 132, 256),
+        (520, 516, 5, [128, 256]),   // 6 row blocks, 3 column tiles: 18 for 5 lanes
+        (520, 512, 132, [64, 64]),   // 80 small ones, each on a lane
+        (1280, 256, 10, [128, 256]), // one for each lane
+        (768, 384, 10, [128, 128]), // 12 that are wide, 18 that are not: two turns either way, but shorter ones
+        (8192, 8, 132, [64, 8]),    // a few columns, read by 128 lanes instead of 64
+        (8192, 1024, 132, [128, 256]),
     ] {
         let op = AllGatherGemm::new(m, 2 * n, 64, DType::Bf16).lanes(lanes);
         let plans = inspected(op, &worlds::local(2));
         let most =
             |f: &dyn Fn(&Rect) -> u64| plans.of(Kind::Tile).map(|t| f(&t.target().rect)).max().unwrap();
-        assert_eq!([most(&|r| r.rows), most(&|r| r.cols)], [Gemm::ROWS, want], "{m} x {n}, {lanes} lanes");
+        assert_eq!([most(&|r| r.rows), most(&|r| r.cols)], want, "{m} x {n}, {lanes} lanes");
     }
 }

@@ -46,7 +46,7 @@ fn a_tile_says_what_it_touches_and_how_much_work_it_is() {
     // The last block is narrower.
     assert_eq!((a.block_rect(3), b.block_rect(3)), (Rect::new(1, 192, 128, 8), Rect::new(192, 3, 8, 256)));
     assert_eq!([a, b, c].map(|x| x.mode), [Mode::Read, Mode::Read, Mode::Write]);
-    assert_eq!([a, b, c].map(|x| x.proxy), [Proxy::Async; 3]);
+    assert_eq!([a, b, c].map(|x| x.proxy), [Proxy::Async, Proxy::Async, Proxy::Generic]);
     assert_eq!((a.at, c.at, c.walk), (Phase::Load, Phase::Store, Walk::Whole));
 }
 

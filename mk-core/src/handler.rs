@@ -369,6 +369,12 @@ pub trait Handler: Send + Sync + 'static {
     fn device(&self) -> Option<Device> {
         None
     }
+
+    /// An operand that two tasks have in common and that neighbouring lanes could load once for both: its place in the
+    /// [`accesses`](Spec::accesses), at most 2. Their CUDA side must then take as many groups, of as many pages. `None`: there is none.
+    fn shares(&self, _a: &Self::Args, _b: &Self::Args) -> Option<u8> {
+        None
+    }
 }
 
 /// A [`Handler`] whose argument type is erased. Implemented for every handler.
@@ -383,6 +389,8 @@ pub trait DynHandler: Send + Sync + 'static {
     fn carrier(&self) -> Carrier;
     /// [`Handler::device`].
     fn device(&self) -> Option<Device>;
+    /// [`Handler::shares`]; where that panics, nothing is shared.
+    fn shares(&self, a: &[u8; Limits::ARG_BYTES], b: &[u8; Limits::ARG_BYTES]) -> Option<u8>;
     /// The name of the C struct and its fields.
     fn abi(&self) -> (&'static str, &'static [Field]);
     /// [`Handler::spec`]; a panic is an error like any other.
@@ -437,6 +445,10 @@ impl<H: Handler> DynHandler for H {
     }
     fn device(&self) -> Option<Device> {
         Handler::device(self)
+    }
+    fn shares(&self, a: &[u8; Limits::ARG_BYTES], b: &[u8; Limits::ARG_BYTES]) -> Option<u8> {
+        let [a, b] = [a, b].map(|bytes| H::Args::from_bytes(bytes));
+        caught("shares", || Handler::shares(self, &a, &b)).ok().flatten()
     }
     fn abi(&self) -> (&'static str, &'static [Field]) {
         (H::Args::C_NAME, H::Args::FIELDS)

@@ -93,16 +93,14 @@ functions! {
         threads: c_int,
         shared_bytes: usize
     );
-    cuLaunchKernel(
+    cuOccupancyMaxActiveClusters(
+        clusters: *mut c_int,
         function: sys::CUfunction,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared_bytes: c_uint,
-        stream: sys::CUstream,
+        config: *const sys::CUlaunchConfig
+    );
+    cuLaunchKernelEx(
+        config: *const sys::CUlaunchConfig,
+        function: sys::CUfunction,
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void
     );

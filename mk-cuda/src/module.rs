@@ -7,7 +7,7 @@ use crate::ledger::{Entry, Kind};
 use crate::stream::Stream;
 use cudarc::driver::sys;
 use serde::Serialize;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -147,6 +147,48 @@ pub struct Launch {
     pub threads: u32,
     /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
+    /// Blocks 0 and 1, 2 and 3, ... run on neighbouring multiprocessors and reach each other's shared memory.
+    pub pairs: bool,
+    /// Its blocks may begin while those of the kernel before it on the stream leave: what they do before they execute
+    /// `griddepcontrol.wait` must not depend on it.
+    pub early: bool,
+}
+
+impl Launch {
+    fn attributes(&self) -> Vec<sys::CUlaunchAttribute> {
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let dim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: 2, y: 1, z: 1 };
+        let pairs = attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            sys::CUlaunchAttributeValue { clusterDim: dim },
+        );
+        let early = attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        );
+        let all = [(self.pairs, pairs), (self.early, early)];
+        all.into_iter().filter(|(set, _)| *set).map(|(_, attribute)| attribute).collect()
+    }
+
+    /// What the driver is told; it reads the attributes.
+    fn config(
+        &self,
+        stream: sys::CUstream,
+        attributes: &mut [sys::CUlaunchAttribute],
+    ) -> sys::CUlaunchConfig {
+        sys::CUlaunchConfig {
+            gridDimX: self.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: self.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as c_uint,
+        }
+    }
 }
 
 /// A kernel, loaded into a GPU.
@@ -226,6 +268,25 @@ impl Kernel {
         })
     }
 
+    /// How many pairs of blocks of so many threads and bytes of dynamic shared memory can be resident: the blocks of a pair reach
+    /// each other's shared memory.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn pairs(&self, threads: u32, shared_bytes: u32) -> Result<u32, Error> {
+        let size = Launch { blocks: 2, threads, shared_bytes, pairs: true, early: false };
+        let mut attributes = size.attributes();
+        let config = size.config(ptr::null_mut(), &mut attributes);
+        let mut clusters: c_int = 0;
+        self.context().call(|calls| {
+            // SAFETY: it points at an int of ours; the function lives, and the attribute outlives the call.
+            unsafe {
+                calls.cuOccupancyMaxActiveClusters(&raw mut clusters, self.function.0, &raw const config)
+            }
+        })?;
+        Ok(u32::try_from(clusters).unwrap_or(0))
+    }
+
     /// Starts it, with its one parameter. Does not wait for it.
     ///
     /// # Errors
@@ -241,20 +302,15 @@ impl Kernel {
             return Err(Error::Parameter { name: self.name.clone(), given, needed });
         }
         let mut parameters: [*mut c_void; 1] = [ptr::from_ref(parameter).cast_mut().cast()];
+        let mut attributes = size.attributes();
+        let config = size.config(stream.handle(), &mut attributes);
         self.context().call(|calls| {
-            // SAFETY: function and stream live; the parameter has the size that the function takes, and is copied by the call;
-            // what the kernel does with it is the caller's promise.
+            // SAFETY: function and stream live; the attributes outlive the call; the parameter has the size that the function
+            // takes, and is copied by the call; what the kernel does with it is the caller's promise.
             unsafe {
-                calls.cuLaunchKernel(
+                calls.cuLaunchKernelEx(
+                    &raw const config,
                     self.function.0,
-                    size.blocks,
-                    1,
-                    1,
-                    size.threads,
-                    1,
-                    1,
-                    size.shared_bytes,
-                    stream.handle(),
                     parameters.as_mut_ptr(),
                     ptr::null_mut(),
                 )

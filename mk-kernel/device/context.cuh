@@ -42,6 +42,7 @@ constexpr u32 ROTATIONS_BYTES = (MAX_DEPTH + 2) / 2 * 8;
 constexpr u32 FULL_MATH = ROTATIONS + ROTATIONS_BYTES;
 constexpr u32 FULL_STORE = FULL_MATH + RING_PAGES * BARRIER;
 constexpr u32 EMPTY = FULL_STORE + RING_PAGES * BARRIER;
+constexpr u32 EMPTY_ARRIVALS = 2 * MATH_GROUPS;  // of the pair, where it shares an operand
 constexpr u32 DONE = EMPTY + RING_PAGES * BARRIER;
 
 // By slot: a record is there (all roles wait for it, each time, and none can be lapped, for fetch refills a slot only when
@@ -415,7 +416,7 @@ struct Context {
 
     DEV u32 check_rows(u32 id, u64 col, u64 cols) const {
         const RegionInfo& r = region(id);
-        return check_rows(r.own + rotation(r) * r.copy_bytes, r, col, cols);
+        return check_rows(r.own, r, col, cols);  // its copies lie multiples of 16 bytes from each other
     }
 
     static DEV u32 check_rows(const u8* at, const RegionInfo& r, u64 col, u64 cols) {

@@ -103,7 +103,7 @@ struct Elementwise {
             if (f.guarded()) f.reach(p.block());
             const Operands<INPUTS> o = Op::operands(a);
             const u32 rows = p.piece_rows(), row_bytes = p.piece_cols() * f.region(o.inputs[0]).element_bytes;
-            const Group g = f.acquire<pages, ROLE_MATH>(INPUTS * rows * row_bytes);
+            const Group g = f.acquire<ROLE_MATH>(INPUTS * rows * row_bytes);
 #pragma unroll
             for (u32 i = 0; i < INPUTS; i++) {
                 const Place from = f.place(o.inputs[i], a.src_row + p.row, a.src_col + p.col);
@@ -128,9 +128,9 @@ struct Elementwise {
             const u32 from = f.wait_done() + RESULT, id = Op::operands(a).output;
             const Place to = f.place(id, a.dst_row + p.row, a.dst_col + p.col);
             f.store_rows(to, from, p.piece_rows(), p.piece_cols() * f.region(id).element_bytes);
-            f.end_group<pages>();
+            f.end_group();
         } while (p.next() && !f.dead);
-        f.end_groups<pages>();
+        f.end_groups();
     }
 
  private:
@@ -162,7 +162,7 @@ struct Elementwise {
                 apply_to<IN, OUT, COUNT>(a, from, to, i < numbers);
             }
             f.pass();
-            f.step<pages>();
+            f.step();
         } while (p.next() && !f.dead);
     }
 

@@ -5,14 +5,16 @@
 // The contract. A handler is a struct of static functions, one for each role that takes part in it:
 //
 //   using Args = ...;                                   the argument struct, as Rust declares it
-//   static constexpr u32 pages;                         pages of one group: 1, 2, 3, 4, 6 or 12
+//   static constexpr u32 pages;                         pages of one group, at most: 1, 2, 3, 4, 6 or 12
+//   static DEV u32  group_pages(const Args&)            one thread: pages of one group of this task, of the same numbers
 //   static DEV u32  check(const Context&, const Args&)  one thread: 0, or why this GPU cannot do it (FAULT_*)
 //   static DEV u64  groups(const Context&, const Args&) one thread, if `check` gave 0: groups of pages that the task takes
 //   static DEV void load(Frame&, const Args&)           a warp: fills each group; calls `reach` before each block
 //   static DEV void math(Frame&, const Args&)           256 threads: takes each group; releases it, or passes it to store
 //   static DEV void store(Frame&, const Args&)          a warp: writes each group and releases it
 //
-// `check` and `groups` are called by threads that have parted, each for another task: no shuffle, no barrier, no `current()`.
+// `check`, `group_pages` and `groups` are called by threads that have parted, each for another task: no shuffle, no barrier, no
+// `current()`; and perhaps before the run begins: no epoch, no rotation.
 // In the others the threads of a warp go the same way (see Context), and all of them call the frame's functions:
 //   load   before each block (as the walks of the Rust `spec` count them) `reach`; for each group `acquire` with exactly the bytes
 //          that come (fewer, and its reader waits until its bound), then `load_rows` or `load_box`
@@ -22,7 +24,7 @@
 //   store  for each group `wait_done` (`wait_full<ROLE_STORE>` where there is no math), `store_rows`, `end_group`; `end_groups`
 //          in the end
 //
-// Leave out `store` where the math warps write the result themselves (they call `begin_output` first), and `math` where
+// Leave out `group_pages` where all tasks have groups of `pages`, `store` where the math warps write the result themselves (they call `begin_output` first), and `math` where
 // bytes only move; all three, and `groups`, where nothing is touched. All roles walk through the same groups in the same
 // order. Something must be loaded before anything is written: a task without operands takes one group of no bytes, since
 // it is the load role that waits for signals.
@@ -53,7 +55,7 @@ struct alignas(8) Brief {
     // Bits of what the handler has, and of what the task waits for and posts (Task::flags; the host has looked).
     static constexpr u32 LEAVE = 1u << 12;  // no task: the stream has ended
     static constexpr u32 LOADS = 1u << 13, COMPUTES = 1u << 14, MATH_WRITES = 1u << 15;
-    static constexpr u32 FLAGS_AT = 16;
+    static constexpr u32 FLAGS_AT = 16, FLAGS = 15;
     static constexpr u32 GUARDS = TASK_GUARDS << FLAGS_AT, STORE_WAITS = TASK_STORE_WAITS << FLAGS_AT;
     static constexpr u32 LOADED_POSTS = TASK_LOADED_POSTS << FLAGS_AT, DONE_POSTS = TASK_DONE_POSTS << FLAGS_AT;
     static constexpr u32 WAITS_OR_POSTS = GUARDS | STORE_WAITS | LOADED_POSTS | DONE_POSTS;
@@ -130,9 +132,8 @@ struct Frame : Context {
     }
 
     // Moves on by one group.
-    template <u32 PAGES>
     DEV void step() {
-        page += PAGES;
+        page += group_pages();
         if (page == RING_PAGES) page = 0;
     }
 
@@ -148,31 +149,55 @@ struct Frame : Context {
         if (has(Brief::GUARDS) && block >= ledger().guard) pass_guards<true>(block);
     }
 
-    // Takes the next group, and announces `bytes` to the role that will read it (ROLE_MATH or ROLE_STORE).
-    template <u32 PAGES, u32 READER>
-    DEV Group acquire(u32 bytes) {
-        static_assert(RING_PAGES % PAGES == 0, "a group never wraps");
-        static_assert(READER == ROLE_MATH || READER == ROLE_STORE, "who reads it");
-#pragma unroll
-        for (u32 i = 0; i < PAGES; i++) {
-            wait_barrier(Arena::EMPTY + (page + i) * Arena::BARRIER, (~seen >> (page + i)) & 1);
+    // Before the first box of a run.
+    DEV void acquire_maps() {
+        const u32 maps = params.maps ? params.region_count * MAP_KINDS : 0;
+        for (u32 first = 0; first < maps; first += WARP) {
+            const u32 i = first + threadIdx.x % WARP;
+            if (i < maps) {
+                ptx::fence_tensor_map(params.maps + i);
+                ptx::prefetch_tensor_map(params.maps + i);
+            }
         }
+        __syncwarp();
+    }
+
+    // Takes the next group, and announces `bytes` to the role that will read it (ROLE_MATH or ROLE_STORE). `again`: this task has
+    // filled the whole ring before, so the pages of the group are freed together.
+    template <u32 READER>
+    DEV Group acquire(u32 bytes, bool again = false) {
+        static_assert(READER == ROLE_MATH || READER == ROLE_STORE, "who reads it");
+        const u32 pages = group_pages(), end = page + (again ? 1 : pages);
+#pragma unroll 1
+        for (u32 i = page; i < end; i++) wait_barrier(Arena::EMPTY + i * Arena::BARRIER, (~seen >> i) & 1);
         constexpr u32 FULL = READER == ROLE_MATH ? Arena::FULL_MATH : Arena::FULL_STORE;
         const Group group{page_address(), shared + FULL + page * Arena::BARRIER};
         if (!dead) {
-            seen ^= ((1u << PAGES) - 1) << page;
+            seen ^= ((1u << pages) - 1) << page;
             (READER == ROLE_MATH ? filled_math : filled_store) ^= 1u << page;
         }
         ptx::mbarrier_arrive_expect_if(acts(), group.barrier, bytes);
         __syncwarp();  // before the copies of other threads
-        step<PAGES>();
+        step();
         return group;
     }
 
     // One box of a region's tensor map, to `offset` bytes into the group.
     DEV void load_box(const Group& g, u32 offset, const TensorMap* map, u32 col, u32 row, u32 copy) {
-        ptx::tensor_load_if(acts(), g.at + offset, map, col, row, copy, g.barrier);
+        ptx::tensor_load_if(!dead, g.at + offset, map, col, row, copy, g.barrier);
     }
+
+    // A box of a `shared_operand`, to both lanes of the pair, if it is this one's turn: that of lanes 0, 2, 4, ... is even. Each
+    // acquires groups of all bytes that come to it.
+    DEV void load_shared_box(const Group& g, u32 offset, const TensorMap* map, u32 col, u32 row, u32 copy, u32 turn) {
+        if (((turn ^ blockIdx.x) & 1) != 0) return;
+        ptx::tensor_load_pair_if(!dead, g.at + offset, map, col, row, copy, g.barrier);
+    }
+
+    // An operand that the lanes of the pair load once for both, by its number from 1; 0: there is none. Such tasks come first in a
+    // run, and wait for nothing, so both lanes come to them. They take the same groups, from the same page on: neither fills
+    // a group before both have freed it.
+    DEV u32 shared_operand() const { return current().flags / TASK_SHARES & TASK_SHARES_MASK; }
 
     // `rows` rows of `row_bytes` from memory with a pitch, to `offset` bytes into the group, one after the other.
     DEV void load_rows(const Group& g, u32 offset, const Place& from, u32 rows, u32 row_bytes) {
@@ -195,12 +220,25 @@ struct Frame : Context {
         return page_address();
     }
 
+    // Math: what `release` needs to know of the task, asked for before the loop over groups: asked for in it, wgmma was
+    // serialised (C7515).
+    struct Releaser {
+        u32 empty, other;  // the barrier that this thread arrives at for a group at page 0; and in the other block of the pair
+        u32 arrivals;
+        bool mine, shared;
+    };
+    DEV Releaser releaser() const {
+        const u32 thread = threadIdx.x % WARPGROUP, empty = shared + Arena::EMPTY + thread * Arena::BARRIER;
+        const bool both = shared_operand() != 0;
+        return Releaser{empty, ptx::other_of_pair(empty), both ? 1u : 2u, thread < group_pages(), both};
+    }
+
     // Math: this warpgroup will not read the group that begins at page `first` again. (Wgmma is collective: what has ended
     // for one warp of a warpgroup has ended for all.)
-    template <u32 PAGES>
-    DEV void release(u32 first) {
-        const u32 thread = threadIdx.x % WARPGROUP;
-        arrive(Arena::EMPTY + (first + thread) * Arena::BARRIER, thread < PAGES);
+    DEV void release(u32 first, const Releaser& r) {
+        const bool mine = r.mine && !dead;
+        ptx::mbarrier_arrive_if(mine, r.empty + first * Arena::BARRIER, r.arrivals);
+        ptx::mbarrier_arrive_other_if(mine && r.shared, r.other + first * Arena::BARRIER);
     }
 
     // Math: this warp has left its results in the group, for the store role.
@@ -275,34 +313,31 @@ struct Frame : Context {
     }
 
     // Everything of this group is on its way. The one before it is free once its bytes have left shared memory.
-    template <u32 PAGES>
     DEV void end_group() {
         ptx::bulk_commit();
         if (held != NONE) {
             ptx::bulk_wait_read<1>();
-            free_group<PAGES>(held);
+            free_group(held);
         }
         held = page;
-        step<PAGES>();
+        step();
     }
 
     // All groups of the task are on their way. (To hold the last one until the next task made a change of
     // handler slow.)
-    template <u32 PAGES>
     DEV void end_groups() {
         if (held == NONE) return;
         ptx::bulk_wait_read<0>();
-        free_group<PAGES>(held);
+        free_group(held);
         held = NONE;
     }
 
-    // On behalf of both math warpgroups, which do not touch it again.
-    template <u32 PAGES>
+    // On behalf of the math warpgroups, which do not touch it again.
     DEV void free_group(u32 first) {
         __syncwarp();  // what each thread has stored has left
         const u32 i = threadIdx.x % WARP;
-        const bool mine = i < PAGES && !dead;
-        ptx::mbarrier_arrive_if(mine, shared + Arena::EMPTY + (first + i) * Arena::BARRIER, MATH_GROUPS);
+        const bool mine = i < group_pages() && !dead;
+        ptx::mbarrier_arrive_if(mine, shared + Arena::EMPTY + (first + i) * Arena::BARRIER, Arena::EMPTY_ARRIVALS);
     }
 
     // Whether all groups of the task have come, where this role reads them. Those of a task that takes more than the ring

@@ -21,6 +21,7 @@ namespace mk {
     constexpr bool has_##role = false; \
     template <class H>                 \
     constexpr bool has_##role<H, decltype((void)&H::role)> = true;
+MK_HAS(group_pages)
 MK_HAS(load)
 MK_HAS(math)
 MK_HAS(store)
@@ -59,35 +60,45 @@ struct Described {
     u32 bits = 0, reason = 0;
     u32 ring = 0;  // pages of a group; 8 bits from bit 8 on: pages of all its groups, modulo the ring; above: 1 / the first, * 256
 
-    template <u32 PAGES>
-    DEV void takes(u64 groups) {
-        static_assert(RING_PAGES % PAGES == 0, "a group never wraps");
-        ring = PAGES | (u32)(groups % (RING_PAGES / PAGES)) * PAGES << 8 | (256 + PAGES - 1) / PAGES << 16;
+    DEV void takes(u32 pages, u64 groups) {
+        const u32 all = (u32)(groups % RING_PAGES) * pages % RING_PAGES;
+        ring = pages | all << 8 | ptx::divide(256 + pages - 1, pages) << 16;
     }
 };
 
 template <class H>
 constexpr u32 traits = (has_load<H> ? Brief::LOADS : 0) | (has_math<H> ? Brief::COMPUTES : 0) |
-                       (math_writes<H> ? Brief::MATH_WRITES : 0) | H::pages << 4;
+                       (math_writes<H> ? Brief::MATH_WRITES : 0);
+
+template <class H>
+DEV u32 group_pages(const typename H::Args& a) {
+    static_assert(RING_PAGES % H::pages == 0, "a group never wraps");
+    if constexpr (has_group_pages<H>) {
+        return H::group_pages(a);
+    } else {
+        return H::pages;
+    }
+}
 
 template <class H>
 DEV void describe(const Context& c, const Task& t, Described& d) {
     static_assert(has_load<H> || (!has_math<H> && !has_store<H>), "something must be loaded first");
     const typename H::Args& a = args_of<H>(t);
     d.reason = H::check(c, a);
-    d.bits |= traits<H>;
+    const u32 pages = group_pages<H>(a);
+    d.bits |= traits<H> | pages << 4;
     u64 groups = 0;
     if constexpr (has_load<H>) {
         if (d.reason == 0) groups = H::groups(c, a);
     }
     d.bits |= (groups < 15 ? (u32)groups : 15) << 8;
-    d.takes<H::pages>(groups);
+    d.takes(pages, groups);
 }
 
 DEV Described describe(const Context& c, const Task& t, u32 op_and_flags) {
     const u32 op = op_and_flags & 0xffff;
     Described d;
-    d.bits = op << Brief::OP_AT | op_and_flags >> 16 << Brief::FLAGS_AT;
+    d.bits = op << Brief::OP_AT | (op_and_flags >> 16 & Brief::FLAGS) << Brief::FLAGS_AT;
     switch (op) {
 #define MK_CASE(code, H) \
     case code: describe<H>(c, t, d); break;
@@ -104,18 +115,28 @@ struct Fetch {
     Frame& f;
     u32 turn = 0;  // tasks since the kernel began: slot and parity follow from it
     u32 page = 0;  // the next one of the ring
+    u32 ahead = 0;     // tasks that are described before their run begins
+    Described first;  // of them, that of this thread
 
     DEV explicit Fetch(Frame& f) : f(f) {}
+
+    // The lane's first records, before the run begins: what that takes is over when it does.
+    DEV void look_ahead(Batch& records) {
+        ahead = records.has_own() ? records.next() : 0;
+        first = describe_all(records, ahead);
+    }
 
     // The records of one run, and one that says that there are no more.
     DEV void run(Batch& records) {
         u32 count;
+        page = 0;  // the ring is empty, and lanes of a pair begin alike
+        if (ahead > 0 && !hand_out(records, ahead, first)) return;
         do {
             const bool late = records.late();  // a claim binds a task to this lane: not before its turn
             if (late && !are_free(turn + 1, CLAIMED_TASKS)) return;
             count = records.next();
             if (!late && !are_free(turn + (count > 0 ? count : 1), TASK_SLOTS)) return;
-            if (count > 0 && !publish(records, count)) return;
+            if (count > 0 && !hand_out(records, count, describe_all(records, count))) return;
         } while (count > 0);
         tell(0, f.leads(), Brief{Brief::LEAVE, 0});
         turn++;
@@ -134,18 +155,28 @@ struct Fetch {
         return !f.dead;
     }
 
-    // Thread t has part t % 8 of record t / 8; the first of each eight describes it. False: one of them cannot be run.
-    DEV bool publish(const Batch& records, u32 count) {
+    // Whether this thread is the one that describes the record that it holds a part of.
+    static DEV bool describes(const Batch& records, u32 count) {
+        return records.place() < count && records.offset() == 0;
+    }
+
+    // Thread t has part t % 8 of record t / 8; the first of each eight describes it.
+    DEV Described describe_all(const Batch& records, u32 count) {
         const u32 place = records.place(), record = Arena::RECORDS + slot(turn + place) * sizeof(Task);
         ptx::store_shared_128_if(place < count, f.shared + record + records.offset(), records.batch);
         __syncwarp();
-        const bool describes = place < count && records.offset() == 0;
         Described d;
-        if (describes) d = describe(f, f.at<const Task>(record), records.batch.x);
+        if (describes(records, count)) d = describe(f, f.at<const Task>(record), records.batch.x);
+        return d;
+    }
+
+    // Tells the roles of them. False: one of them cannot be run.
+    DEV bool hand_out(const Batch& records, u32 count, const Described& d) {
+        const u32 place = records.place();
         const u32 failed = __ballot_sync(~0u, d.reason != 0);
         if (RARE(failed != 0)) return fail(records, d, __ffs(failed) - 1);
         const u32 first_page = lay_out(d, count);
-        tell(place, describes, Brief{d.bits | first_page, records.first + place});
+        tell(place, describes(records, count), Brief{d.bits | first_page, records.first + place});
         turn += count;
         f.task = records.first + count - 1;
         f.record = Arena::RECORDS + slot(turn - 1) * sizeof(Task);
@@ -188,8 +219,9 @@ DEV void fetch_role(u32 warp, const Launch& launch) {
     Fetch fetch(f);
     while (lane.take()) {
         Records<true> records(f, STREAM_COMPUTE);
-        if (!lane.is_admitted()) break;
         records.start();
+        fetch.look_ahead(records);
+        if (!lane.is_admitted()) break;
         lane.begin();
         fetch.run(records);
         tell_all(f);
@@ -227,6 +259,7 @@ DEV void load_role(u32 warp) {
     Frame f(ROLE_LOAD, warp);
     while (f.begin_run()) {
         f.trace_opens();
+        f.acquire_maps();
         while (f.take()) {
             f.trace_begins();
             if (f.has(Brief::LOADS)) {
@@ -369,25 +402,29 @@ DEV void comm_role(u32 warp) {
 
 // ---------------------------------------------------------------------------------------------- the block
 
-DEV void init_barriers(u32 shared) {
-    for (u32 i = 0; i < RING_PAGES; i++) {
-        const u32 at = shared + i * Arena::BARRIER;
+// By one thread of each warp: what there is one of for each page by warp `page`, and so on. (The threads of one warp take turns
+// at it: all of them, each for its own, took 3 us.)
+DEV void init_barriers(u32 shared, u32 warp) {
+    static_assert(RING_PAGES <= THREADS / WARP && TASK_SLOTS <= THREADS / WARP, "a warp for each");
+    const u32 at = shared + warp * Arena::BARRIER;
+    if (warp < RING_PAGES) {
         ptx::mbarrier_init(at + Arena::FULL_MATH, 1);
         ptx::mbarrier_init(at + Arena::FULL_STORE, 1);
-        ptx::mbarrier_init(at + Arena::EMPTY, MATH_GROUPS);
+        ptx::mbarrier_init(at + Arena::EMPTY, Arena::EMPTY_ARRIVALS);
         ptx::mbarrier_init(at + Arena::DONE, MATH_WARPS);
     }
-    for (u32 i = 0; i < TASK_SLOTS; i++) {
-        const u32 at = shared + i * Arena::BARRIER;
+    if (warp < TASK_SLOTS) {
         ptx::mbarrier_init(at + Arena::SLOT_FULL, 1);
         ptx::mbarrier_init(at + Arena::SLOT_EMPTY, MATH_WARPS + 2);  // and load, and store
         ptx::mbarrier_init(at + Arena::LOADED, MATH_WARPS);
         ptx::mbarrier_init(at + Arena::MAY_STORE, 1);
         ptx::mbarrier_init(at + Arena::STORED, MATH_WARPS);
     }
-    for (u32 i = 0; i < Arena::COMM_SLOTS; i++) ptx::mbarrier_init(shared + Arena::COMM_FULL + i * Arena::BARRIER, 1);
-    ptx::mbarrier_init(shared + Arena::RUN_BEGINS, 1);
-    ptx::mbarrier_init(shared + Arena::RUN_ENDS, MATH_WARPS + 3);  // and load, store and comm
+    if (warp < Arena::COMM_SLOTS) ptx::mbarrier_init(at + Arena::COMM_FULL, 1);
+    if (warp == 0) {
+        ptx::mbarrier_init(shared + Arena::RUN_BEGINS, 1);
+        ptx::mbarrier_init(shared + Arena::RUN_ENDS, MATH_WARPS + 3);  // and load, store and comm
+    }
     ptx::fence_mbarrier_init();
     ptx::fence_proxy_async();
 }
@@ -401,20 +438,23 @@ __device__ const mk::u32 mk_shared_bytes = mk::Arena::BYTES;
 
 __global__ void __launch_bounds__(mk::THREADS, 1) mk_kernel(const __grid_constant__ mk::Launch launch) {
     using namespace mk;
-    if (threadIdx.x == 0) init_barriers(ptx::shared_address(shared_memory));
-    __syncthreads();
     const u32 warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
+    if (threadIdx.x % WARP == 0) init_barriers(ptx::shared_address(shared_memory), warp);
+    __syncwarp();
+    ptx::pair_barrier();
     if (warp >= WARPGROUP / WARP) {
         ptx::take_registers_up_to<MATH_REGISTERS>();
         math_role(warp);
-        return;
+    } else {
+        ptx::release_registers_down_to<OTHER_REGISTERS>();
+        switch (warp) {
+            case 0: load_role(warp); break;
+            case 1: fetch_role(warp, launch); break;
+            case 2: comm_role(warp); break;
+            case 3: store_role(warp);
+        }
     }
-    ptx::release_registers_down_to<OTHER_REGISTERS>();
-    switch (warp) {
-        case 0: return load_role(warp);
-        case 1: return fetch_role(warp, launch);
-        case 2: return comm_role(warp);
-        case 3: return store_role(warp);
-    }
+    __syncwarp();
+    ptx::pair_barrier();  // neither reaches into what the other has left
 }
 }

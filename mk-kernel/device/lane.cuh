@@ -23,13 +23,15 @@ struct FromMemory {
 
 struct Lane {
     static constexpr u32 ALL = ~0u;
+    static constexpr u32 LINE = 128;  // bytes: what the L1 brings at once
     static constexpr u32 FAILED = 1u << 16;           // in Params::left: a lane that ended in a fault
     static constexpr u64 GONE = 1, GONE_IN_FAULT = 2;  // Bell::gone
 
     const Launch& kernel;  // the parameter
     Context& c;            // of the fetch role
     u32 ends_parity = 0;
-    u64 was_running = 0;  // by the first thread, and perhaps still under way: what Admission::running was
+    bool dismissed = false;  // the roles were told to leave
+    u64 was_running = 0;  // by the first thread: what Admission::running was
 
     DEV Lane(const Launch& kernel, Context& c) : kernel(kernel), c(c) {
         if (thread() == 0) run() = Run{};
@@ -39,7 +41,8 @@ struct Lane {
     DEV u32 thread() const { return threadIdx.x % WARP; }
     DEV Run& run() const { return c.run(); }
 
-    // Takes up the next run, so far that its records can be read. False: there is none.
+    // Takes up the next run, so far that its records can be read: they do not change while it lasts, nor in the kernel before it.
+    // False: there is none.
     DEV bool take() {
         if (!kernel.resident) return take_launch();
         while (!c.dead) {
@@ -50,9 +53,12 @@ struct Lane {
         return false;
     }
 
-    // False: this launch is refused, for another one has not ended. What is read afterwards is of this run.
+    // Waits until the kernel before this one has ended. False: this launch is refused, for yet another one has not. What is read
+    // afterwards is of this run.
     DEV bool is_admitted() {
         if (kernel.resident) return true;
+        ptx::wait_for_grid_before();
+        ptx::compare_and_swap_if(c.leads(), &c.params.admission->running, 0, word(number(), 0, 0), was_running);
         const u64 was = __shfl_sync(ALL, was_running, 0);
         const bool seized = was == 0 || was >> RUNS_AT == number();
         if (!seized && !decide()) {
@@ -70,20 +76,24 @@ struct Lane {
         const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;
         const u64 epoch = clock ? ptx::load_relaxed(clock) : 1;
         const u32 abort = ptx::load_relaxed(&p.fault->abort);
+        ptx::warm_l1_if(thread() * LINE < p.region_count * sizeof(RegionInfo), (const u8*)p.regions + thread() * LINE);
         c.dead = __any_sync(ALL, abort != 0);  // a peer has seen a fault since the last run
         if (thread() < CLOCKS) c.at<u64>(Arena::EPOCHS + thread() * 8) = epoch;
-        // The program's own epoch, modulo each depth, by halves: a 64-bit division is a function call.
         const u64 own = __shfl_sync(ALL, epoch, 0);
-        if (thread() > 0 && thread() <= MAX_DEPTH) {
-            const u32 depth = thread(), wrap = (0xffffffffu % depth + 1) % depth;  // 2^32 % depth
-            const u32 copy = ((u32)(own >> 32) % depth * wrap + (u32)own % depth) % depth;
-            c.at<u32>(Arena::ROTATIONS + depth * 4) = copy;
-        }
+        if (thread() > 0 && thread() <= MAX_DEPTH) c.at<u32>(Arena::ROTATIONS + thread() * 4) = modulo(own, thread());
         if (thread() < THREADS / WARP) {
             Ledger& l = c.at<Ledger>(Arena::LEDGERS + thread() * Arena::LEDGER_BYTES);
             l.reason = l.started = 0;
         }
         start(0);
+    }
+
+    // An epoch modulo a depth, by halves: a 64-bit division is a function call.
+    static DEV u32 modulo(u64 epoch, u32 depth) {
+        const u32 low = (u32)epoch % depth, high = epoch >> 32;
+        if (!RARE(high != 0)) return low;
+        const u32 wrap = (0xffffffffu % depth + 1) % depth;  // 2^32 % depth
+        return (high % depth * wrap + low) % depth;
     }
 
     // Waits until all roles have ended the run, and tells whom it concerns.
@@ -92,6 +102,11 @@ struct Lane {
         ends_parity ^= 1;
         c.dead = __any_sync(ALL, c.dead || run().failed != 0);
         if (c.dead) c.let_copies_land(run().filled_math, run().filled_store);  // of a load role that had ended before the fault
+        if (!kernel.resident) {
+            // Not sooner: its blocks would take the place of lanes that this run may have to wait for, of another rank on this GPU.
+            ptx::let_grid_behind_begin();
+            dismiss();
+        }
         const u32 before = add(c.params.left, c.dead ? FAILED + 1 : 1);
         if (before % FAILED == c.params.lanes - 1) rank_ends(c.dead || before >= FAILED);
     }
@@ -99,7 +114,7 @@ struct Lane {
     // The lane ends.
     DEV void stop() {
         if (kernel.resident && blockIdx.x == 0) leave();
-        start(1);
+        dismiss();
     }
 
  private:
@@ -120,6 +135,12 @@ struct Lane {
             c.dead = true;
             return;
         }
+    }
+
+    // The roles leave.
+    DEV void dismiss() {
+        if (!dismissed) start(1);
+        dismissed = true;
     }
 
     DEV void start(u32 stop) {
@@ -144,18 +165,7 @@ struct Lane {
         const uint4* const from = (const uint4*)&launch.params[rank];
         if (thread() < sizeof(Params) / 16) c.at<uint4>(Arena::PARAMS + thread() * 16) = From::part(from + thread());
         __syncwarp();
-        acquire_maps();
         return true;
-    }
-
-    // Once a run: each user at its first use made launches longer. The fence waits for all that the thread has under way, so it
-    // comes before anything is.
-    DEV void acquire_maps() {
-        const Params& p = c.params;
-        const u32 maps = p.maps ? p.region_count * MAP_KINDS : 0;
-        for (u32 i = 0; i < maps; i += WARP) {
-            if (i + thread() < maps) ptx::fence_tensor_map(p.maps + i + thread());
-        }
     }
 
     // ------------------------------------------------------------------------------------------ a launch for one run
@@ -165,7 +175,6 @@ struct Lane {
         __syncwarp();
         if (before != 0 || !enter<FromParameter>(kernel)) return false;
         if (c.leads()) run().number = 1;
-        ptx::compare_and_swap_if(c.leads(), &c.params.admission->running, 0, word(number(), 0, 0), was_running);
         return true;
     }
 

@@ -48,6 +48,35 @@ DEV u32 grid_number() {
     return (u32)n;
 }
 
+// ---- the kernels before and behind this one on the stream ----
+
+// Waits until the kernel before it has ended, and all that it wrote is there. Only in a launch that may begin early.
+DEV void wait_for_grid_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// The kernel behind it may begin, once every block has said so.
+DEV void let_grid_behind_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// ---- the pair: two blocks on neighbouring SMs, each of which reaches the other's shared memory ----
+
+// Which block of its pair this one is: 0 or 1. 0 where blocks are launched one by one.
+DEV u32 side_of_pair() {
+    u32 rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// The same place in the shared memory of the other block of the pair. Differences of such addresses are those of the places.
+DEV u32 other_of_pair(u32 at) {
+    u32 other;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(at), "r"(side_of_pair() ^ 1));
+    return other;
+}
+
+// Waits until all threads of the pair have come here; of the block, where blocks are launched one by one.
+DEV void pair_barrier() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // ---- registers of a warpgroup ----
 
 template <u32 N>
@@ -90,6 +119,11 @@ DEV void mbarrier_arrive_if(bool yes, u32 barrier) {
 DEV void mbarrier_arrive_if(bool yes, u32 barrier, u32 count) {
     asm volatile(MK_IF("%2", "mbarrier.arrive.shared::cta.b64 _, [%0], %1;")::"r"(barrier), "r"(count), "r"((u32)yes)
                  : "memory");
+}
+
+// At a barrier of the other block of the pair.
+DEV void mbarrier_arrive_other_if(bool yes, u32 barrier) {
+    asm volatile(MK_IF("%1", "mbarrier.arrive.shared::cluster.b64 _, [%0];")::"r"(barrier), "r"((u32)yes) : "memory");
 }
 
 // Arrives, and lets the phase complete only when `bytes` more have been copied.
@@ -145,26 +179,36 @@ DEV void fence_tensor_map(const TensorMap* map) {
     asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 }
 
+// A tensor map that is used soon.
+DEV void prefetch_tensor_map(const TensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // Orders what this thread has done before and what it does after, among the threads of this GPU; and of all, and the host.
 DEV void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 DEV void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // ---- TMA and bulk copies ----
 
-// One box of a 3-D tensor (column, row, copy), global -> shared; its bytes complete at the barrier.
+// By one thread of the warp, which the assembler then knows to be one: else it makes a loop over all that might.
+#define MK_BY_ONE_IF(yes, instruction) \
+    "{\n.reg .pred one, yes;\nelect.sync _|one, 0xffffffff;\nsetp.ne.and.u32 yes, " yes ", 0, one;\n@yes " instruction "\n}"
+
+// One box of a 3-D tensor (column, row, copy), global -> shared; its bytes complete at the barrier. Called by all threads of a warp,
+// done once.
 DEV void tensor_load_if(bool yes, u32 to, const TensorMap* map, u32 col, u32 row, u32 copy, u32 barrier) {
-    asm volatile(MK_IF("%6", "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
-                             "[%1, {%3, %4, %5}], [%2];")::"r"(to),
+    asm volatile(MK_BY_ONE_IF("%6", "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                                    "[%0], [%1, {%3, %4, %5}], [%2];")::"r"(to),
                  "l"(map), "r"(barrier), "r"(col), "r"(row), "r"(copy), "r"((u32)yes)
                  : "memory");
 }
 
-// One box, shared -> global, if `yes`, without a branch; it belongs to the thread's current bulk group.
-DEV void tensor_store_if(bool yes, const TensorMap* map, u32 col, u32 row, u32 copy, u32 from) {
-    asm volatile(
-        MK_IF("%5", "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];") ::"l"(map),
-        "r"(from), "r"(col), "r"(row), "r"(copy), "r"((u32)yes)
-        : "memory");
+// The same, to both blocks of the pair, in each to the same place and barrier.
+DEV void tensor_load_pair_if(bool yes, u32 to, const TensorMap* map, u32 col, u32 row, u32 copy, u32 barrier) {
+    asm volatile(MK_BY_ONE_IF("%6", "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                                    ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %7;")::"r"(to),
+                 "l"(map), "r"(barrier), "r"(col), "r"(row), "r"(copy), "r"((u32)yes), "h"((u16)3)
+                 : "memory");
 }
 
 // Contiguous bytes, global -> shared. Addresses and size are multiples of 16.
@@ -219,6 +263,11 @@ DEV u64 load_acquire(const u64* p) {
 // The line that holds it, from memory to the L2.
 DEV void prefetch_l2_if(bool yes, const void* p) {
     asm volatile(MK_IF("%1", "prefetch.global.L2 [%0];")::"l"(p), "r"((u32)yes) : "memory");
+}
+
+// The same, to the L1, for plain loads.
+DEV void warm_l1_if(bool yes, const void* p) {
+    asm volatile(MK_IF("%1", "prefetch.global.L1 [%0];")::"l"(p), "r"((u32)yes) : "memory");
 }
 
 DEV void store_relaxed_if(bool yes, u32* p, u32 v) {

@@ -41,7 +41,10 @@ struct Records {
 
     // Takes the next records, which lie one behind the other in params.tasks. How many; 0: there are none, and this is not
     // called again.
-    DEV u32 next() { return own_next != own_end ? next_own() : next_claimed(); }
+    DEV u32 next() { return has_own() ? next_own() : next_claimed(); }
+
+    // Whether the lane has records of its own that were not taken.
+    DEV bool has_own() const { return own_next != own_end; }
 
     // Whether what was taken was claimed.
     DEV bool late() const { return claimed != UNASKED; }

@@ -319,8 +319,12 @@ impl TaskFlags {
     pub const DONE_POSTS: u16 = 8;
     /// It posts block by block.
     pub const BLOCK_POSTS: u16 = 16;
+    /// Times the number, from 1, of an operand that two lanes load once for both.
+    pub const SHARES: u16 = 256;
+    /// Of that number.
+    pub const SHARES_MASK: u16 = 3;
 
-    /// Those of a task.
+    /// Those of a task, but for what it shares: that depends on what another lane does.
     pub fn of(task: &Task) -> u16 {
         let waits = task.waits.iter().filter(|w| w.total > 0).map(|w| match w.at() {
             WaitAt::Start | WaitAt::Block => TaskFlags::GUARDS,
@@ -335,12 +339,18 @@ impl TaskFlags {
     }
 
     /// Name and value of each, for C.
-    pub(crate) const ALL: [(&'static str, u16, &'static str); 5] = [
+    pub(crate) const ALL: [(&'static str, u16, &'static str); 7] = [
         ("TASK_GUARDS", TaskFlags::GUARDS, "it waits before its load, or before a block of it"),
         ("TASK_STORE_WAITS", TaskFlags::STORE_WAITS, "it waits before it stores"),
         ("TASK_LOADED_POSTS", TaskFlags::LOADED_POSTS, "it posts when it has loaded"),
         ("TASK_DONE_POSTS", TaskFlags::DONE_POSTS, "it posts when it is done"),
         ("TASK_BLOCK_POSTS", TaskFlags::BLOCK_POSTS, "it posts block by block"),
+        (
+            "TASK_SHARES",
+            TaskFlags::SHARES,
+            "times the number of an operand that two lanes load once for both",
+        ),
+        ("TASK_SHARES_MASK", TaskFlags::SHARES_MASK, "of that number"),
     ];
 }
 
@@ -399,8 +409,8 @@ device_codes! {
         Rows64 = 0 => "ROWS64",
         /// Left operand: boxes of 128 rows x 64 columns, 128-byte swizzle.
         Rows128 = 1 => "ROWS128",
-        /// Result: boxes of 16 rows x 64 columns, 128-byte swizzle.
-        Store = 2 => "STORE",
+        /// Left operand of few rows: boxes of 16 rows x 64 columns, 128-byte swizzle.
+        Rows16 = 2 => "ROWS16",
     }
 }
 

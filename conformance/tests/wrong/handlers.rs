@@ -86,6 +86,9 @@ impl DynHandler for Wrong {
     fn device(&self) -> Option<Device> {
         self.right.device()
     }
+    fn shares(&self, a: &[u8; Limits::ARG_BYTES], b: &[u8; Limits::ARG_BYTES]) -> Option<u8> {
+        self.right.shares(a, b)
+    }
     fn abi(&self) -> (&'static str, &'static [Field]) {
         self.right.abi()
     }

@@ -50,6 +50,9 @@ impl Gemm {
     /// Most columns of a tile: the widest wgmma.
     pub const COLS: u64 = 256;
 
+    /// So few columns of B that lanes share them.
+    const FEW_COLS: u64 = 16;
+
     /// Columns that are multiplied for a tile of so many: of a wgmma of 64, 128 or 256.
     pub const fn executed_cols(cols: u64) -> u64 {
         match cols {
@@ -57,6 +60,12 @@ impl Gemm {
             65..=128 => 128,
             _ => Gemm::COLS,
         }
+    }
+
+    /// What the CUDA side's groups depend on: how wide B is, and of the narrowest, how high A is.
+    fn group(a: &GemmArgs) -> (u64, bool) {
+        let cols = Gemm::executed_cols(a.cols.into());
+        (cols, cols == Gemm::COLS / 4 && u64::from(a.rows) <= Gemm::ROW_STEP)
     }
 
     fn check(a: &GemmArgs, env: &Env<'_>) -> Result<(), ArgError> {
@@ -101,7 +110,7 @@ impl Handler for Gemm {
             mode,
             at,
             walk,
-            proxy: Proxy::Async,
+            proxy: if at == Phase::Load { Proxy::Async } else { Proxy::Generic },
         };
         let (ra, rb) = (Rect::new(a.a_row, 0, rows, a.k), Rect::new(0, a.col, a.k, cols));
         let rc = Rect::new(a.c_row, a.col, rows, cols);
@@ -125,6 +134,23 @@ impl Handler for Gemm {
             add_product(m, n, slice, a, b, &mut c);
         }
         views.store_f32(2, &c);
+    }
+
+    /// Tiles beside each other have A in common, tiles above each other B. Only wide ones share it: narrow ones were slower, for
+    /// each block of K then waits for the slower lane. But of very few columns of B, all lanes ask for the same lines.
+    fn shares(&self, x: &GemmArgs, y: &GemmArgs) -> Option<u8> {
+        if x.k != y.k || x.k == 0 || Gemm::group(x) != Gemm::group(y) {
+            return None;
+        }
+        let a = (x.a, x.a_row, x.rows) == (y.a, y.a_row, y.rows);
+        let b = (x.b, x.col, x.cols) == (y.b, y.col, y.cols);
+        let wide = Gemm::executed_cols(x.cols.into()) == Gemm::COLS;
+        let few = u64::from(x.cols) <= Gemm::FEW_COLS;
+        match (a, b) {
+            (_, true) if wide || few => Some(1),
+            (true, false) if wide => Some(0),
+            _ => None,
+        }
     }
 
     fn device(&self) -> Option<Device> {

@@ -14,7 +14,6 @@ pub use predict::{Limit, Prediction};
 pub use settings::{Gather, Plan, Settings};
 
 use super::shard::shard;
-use crate::Gemm;
 use layout::Layout;
 use mk_core::{DType, Error, Hardware, Limits, Operator, Program, Rank, Registry};
 use std::fmt;
@@ -293,9 +292,6 @@ impl fmt::Display for AllGatherGemm {
         write!(f, "ag-gemm {m} x {n} x {k} {dtype}")
     }
 }
-
-/// Rows of a tile: as many as the handler takes.
-const ROWS: u64 = Gemm::ROWS;
 
 fn check_unit(name: &str, size: u64) -> Result<(), Error> {
     if size.is_multiple_of(AllGatherGemm::UNIT) {

@@ -13,6 +13,17 @@ type Address = c_ulonglong;
 /// Contexts, modules, functions, streams and events are addresses that nobody looks behind.
 type Handle = *mut c_void;
 
+/// CUlaunchConfig.
+#[repr(C)]
+struct LaunchConfig {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared_bytes: c_uint,
+    stream: Handle,
+    attributes: *const c_void,
+    attribute_count: c_uint,
+}
+
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const DESCRIPTOR: c_uint = 1;
 const ON_DEVICE: c_uint = 1;
@@ -187,24 +198,21 @@ functions! {
         let threads = u64::try_from(threads).map_err(|_| INVALID_VALUE)?;
         put_int(blocks, s.occupancy(number(function), threads, shared as u64)?)
     };
-    cuLaunchKernel(
+    cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: Handle, config: *const LaunchConfig) |s| {
+        let c = get(config)?;
+        put_int(clusters, s.pairs(number(function), c.block[0].into(), c.shared_bytes.into())?)
+    };
+    cuLaunchKernelEx(
+        config: *const LaunchConfig,
         function: Handle,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared: c_uint,
-        stream: Handle,
         parameters: *mut Handle,
         _extra: *mut Handle
     ) |s| {
-        let parameter = *get(parameters)?;
-        if parameter.is_null() || [grid_y, grid_z, block_y, block_z] != [1; 4] {
+        let (parameter, c) = (*get(parameters)?, get(config)?);
+        if parameter.is_null() || [c.grid[1], c.grid[2], c.block[1], c.block[2]] != [1; 4] || c.attribute_count > 2 {
             return Err(INVALID_VALUE);
         }
-        s.launch(number(function), grid_x, block_x, shared, number(stream))
+        s.launch(number(function), c.grid[0], c.block[0], c.shared_bytes, number(c.stream))
     };
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |s| {
         let (f, t) = s.memory(s.current()?);

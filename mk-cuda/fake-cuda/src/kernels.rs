@@ -103,6 +103,11 @@ impl State {
         Ok((n("registers") / registers).min((n("shared") + SYSTEM_SHARED) / shared).min(THREADS / threads))
     }
 
+    /// Pairs of blocks of the kernel on all multiprocessors.
+    pub(crate) fn pairs(&mut self, function: u64, threads: u64, dynamic: u64) -> Result<u64, u32> {
+        Ok(self.occupancy(function, threads, dynamic)? * (self.config.number("sms") / 2))
+    }
+
     pub(crate) fn launch(
         &mut self,
         function: u64,

@@ -262,7 +262,7 @@ pub(crate) fn parameter(driver: &Driver) -> Result<Value, Error> {
     let context = driver.device(0)?.context()?;
     let (kernel, stream) = (setup::kernel(&context)?, Stream::new(&context)?);
     let parameter: Parameter = [0; 2];
-    let size = Launch { blocks: 1, threads: 384, shared_bytes: 0 };
+    let size = Launch { blocks: 1, threads: 384, shared_bytes: 0, pairs: false, early: false };
     // SAFETY: the fake driver runs no kernel.
     unsafe { kernel.launch(&stream, size, &parameter) }.map(|()| Value::Null)
 }
@@ -271,13 +271,13 @@ pub(crate) fn parameter(driver: &Driver) -> Result<Value, Error> {
 fn a_parameter_of_another_size_is_not_given_to_the_kernel() {
     let done = run("parameter", "parameter=24");
     assert_eq!(done.error("Parameter"), &json!({"name": "mk_kernel", "given": 16, "needed": 24}));
-    assert!(!done.calls.iter().any(|c| c.name == "cuLaunchKernel"));
+    assert!(!done.calls.iter().any(|c| c.name == "cuLaunchKernelEx"));
     done.assert_clean();
 }
 
 #[test]
 fn a_lost_context_is_said_to_be_lost_and_is_let_go() {
-    for call in ["cuLaunchKernel", "cuStreamSynchronize@3"] {
+    for call in ["cuLaunchKernelEx", "cuStreamSynchronize@3"] {
         let (call, at) = call.split_once('@').unwrap_or((call, "1"));
         let done = run("run", &format!("fail={call}:719@{at}"));
         let error = done.error("ContextLost");

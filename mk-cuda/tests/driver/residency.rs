@@ -21,7 +21,7 @@ fn lanes(lanes: u32, free: u32, config: &str) -> Done {
     let done = run(&format!("lanes {lanes}, {free} free"), config);
     done.assert_clean();
     // It is known before anything is started.
-    assert!(!done.calls.iter().any(|c| c.name == "cuLaunchKernel"));
+    assert!(!done.calls.iter().any(|c| c.name == "cuLaunchKernelEx"));
     done
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn kernel(context: &Context) -> Result<Kernel, Error> {
 /// Records a launch of the kernel.
 #[allow(unsafe_code, reason = "no kernel can be started otherwise")]
 fn record(kernel: &Kernel, stream: &Stream) -> Result<Graph, Error> {
-    let size = Launch { blocks: 132, threads: THREADS, shared_bytes: SHARED_BYTES };
+    let size = Launch { blocks: 132, threads: THREADS, shared_bytes: SHARED_BYTES, pairs: true, early: true };
     Graph::record(stream, || {
         // SAFETY: the fake driver runs no kernel.
         unsafe { kernel.launch(stream, size, &Parameter::default()) }
@@ -78,7 +78,7 @@ fn record(kernel: &Kernel, stream: &Stream) -> Result<Graph, Error> {
 pub(crate) fn run(s: &Setup) -> Result<(), Error> {
     let [begin, end] = &s.events;
     s.stream.record(begin)?;
-    let size = Launch { blocks: 132, threads: THREADS, shared_bytes: SHARED_BYTES };
+    let size = Launch { blocks: 132, threads: THREADS, shared_bytes: SHARED_BYTES, pairs: true, early: true };
     let parameter: Parameter = [s.heap.address(), s.memory.address()];
     // SAFETY: the fake driver runs no kernel.
     unsafe { s.kernel.launch(&s.stream, size, &parameter) }?;

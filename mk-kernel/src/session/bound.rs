@@ -11,7 +11,7 @@ use mk_core::{Error as Refused, Program, Rank, Region, RegionKind, RunError, Ver
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rows of the boxes that tensor maps are made for: MAP_ROWS64, MAP_ROWS128, MAP_STORE.
+/// Rows of the boxes that tensor maps are made for: MAP_ROWS64, MAP_ROWS128, MAP_ROWS16.
 const BOX_ROWS: [u32; 3] = [64, 128, 16];
 
 /// A matrix in the memory of a GPU.
@@ -195,7 +195,11 @@ impl Addresses {
     }
 }
 
-fn maps(place: &Place, region: &Region, info: &RegionInfo) -> Result<[TensorMap; 3], driver::Error> {
+fn maps(
+    place: &Place,
+    region: &Region,
+    info: &RegionInfo,
+) -> Result<[TensorMap; BOX_ROWS.len()], driver::Error> {
     let matrix = Matrix {
         address: info.own.0,
         dtype: region.dtype,
@@ -205,7 +209,7 @@ fn maps(place: &Place, region: &Region, info: &RegionInfo) -> Result<[TensorMap;
         pitch_bytes: info.pitch_bytes,
         copy_bytes: info.copy_bytes,
     };
-    let mut maps = [TensorMap::default(); 3];
+    let mut maps = [TensorMap::default(); BOX_ROWS.len()];
     for (map, rows) in maps.iter_mut().zip(BOX_ROWS) {
         *map = encode(&place.context, &matrix, rows)?.into();
     }

@@ -124,8 +124,9 @@ impl Loaded {
         let faults = ConstPtr::new(table(place, &bases, &mut self.tables)?);
         let mut launch = Launch { count: place.ranks.len() as u32, ..Launch::default() };
         let with_lanes = place.ranks.iter().filter(|r| program.lanes[r.index()] > 0).count() as u32;
+        let pairs = place.runs_in_pairs(program, limits)?;
         for (at, &rank) in place.ranks.iter().enumerate() {
-            let tables = Tables::of(&verified, rank);
+            let tables = Tables::of(&verified, rank, pairs && launch.blocks % 2 == 0);
             let mut put = |words: &[u64]| table(place, words, &mut self.tables);
             let mut clocks = [MutPtr::new(0); CLOCKS];
             clocks[0] = MutPtr::new(put(&[1])?);

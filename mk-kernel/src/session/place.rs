@@ -13,6 +13,8 @@ pub(super) struct Place {
     pub(super) resident: Option<Resident>,
     pub(super) kernel: Kernel,
     shared_bytes: u32,
+    /// Pairs of blocks that can be resident.
+    pairs: u32,
     /// Which launch runs here: the last word. Those of older generations may still be looked at.
     admission: Vec<DeviceMemory>,
     /// For runs of host tensors, and for tables.
@@ -33,11 +35,12 @@ impl Place {
         let context = device.context()?;
         let kernel = Module::load(&context, cubin)?.kernel(ENTRY)?;
         kernel.allow_shared(shared_bytes)?;
+        let pairs = kernel.pairs(Geometry::THREADS, shared_bytes)?;
         let (stream, control) = (Stream::new(&context)?, Stream::new(&context)?);
         let admission = vec![admission(&context, &stream)?];
         let resident = if resident { Some(Resident::new(&context)?) } else { None };
         let ranks = vec![rank];
-        Ok(Place { ranks, resident, kernel, shared_bytes, admission, stream, control, context })
+        Ok(Place { ranks, resident, kernel, shared_bytes, pairs, admission, stream, control, context })
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -62,6 +65,25 @@ impl Place {
         self.residency()?.check(self.blocks(program), reserved_sms)
     }
 
+    /// Whether the lanes of a program come in pairs here.
+    pub(super) fn runs_in_pairs(&self, program: &Program, limits: &Limits) -> Result<bool, driver::Error> {
+        let blocks = match &self.resident {
+            Some(_) => self.resident_blocks(limits)?,
+            None => self.blocks(program),
+        };
+        Ok(self.launches_in_pairs(blocks))
+    }
+
+    /// Whether so many blocks are launched in pairs.
+    fn launches_in_pairs(&self, blocks: u32) -> bool {
+        blocks.is_multiple_of(2) && blocks / 2 <= self.pairs
+    }
+
+    /// Blocks of a resident kernel.
+    pub(super) fn resident_blocks(&self, limits: &Limits) -> Result<u32, driver::Error> {
+        Ok(self.residency()?.blocks(limits.reserved_sms))
+    }
+
     /// Starts the kernel on so many blocks.
     ///
     /// # Safety
@@ -73,7 +95,14 @@ impl Place {
         blocks: u32,
         parameter: &abi::Launch,
     ) -> Result<(), driver::Error> {
-        let size = Launch { blocks, threads: Geometry::THREADS, shared_bytes: self.shared_bytes };
+        let size = Launch {
+            blocks,
+            pairs: self.launches_in_pairs(blocks),
+            threads: Geometry::THREADS,
+            shared_bytes: self.shared_bytes,
+            // A run waits for the kernel before it itself; a resident kernel does not.
+            early: parameter.resident.0 == 0,
+        };
         // SAFETY: the caller's promise.
         unsafe { self.kernel.launch(stream, size, parameter) }
     }

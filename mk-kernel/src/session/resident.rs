@@ -108,7 +108,7 @@ impl Resident {
     fn start(&mut self, place: &Place, limits: &Limits) -> Result<(), RunError> {
         self.await_leaving(place)?;
         self.update();
-        let blocks = place.residency().map_err(refused)?.blocks(limits.reserved_sms);
+        let blocks = place.resident_blocks(limits).map_err(refused)?;
         self.reset(place, limits).map_err(refused)?;
         for launch in self.queue.clone() {
             self.command(launch);

@@ -3,7 +3,7 @@
 use super::bound::DeviceTensor;
 use crate::abi::{RegionInfo, STREAMS, StreamRange, TaskFlags};
 use crate::layout::MutPtr;
-use mk_core::{OpId, Program, Queue, Rank, Region, Stream, StreamTasks, Task, TaskId, Verified};
+use mk_core::{OpId, Program, Queue, Rank, Region, Registry, Stream, StreamTasks, Task, TaskId, Verified};
 
 /// Rows begin at multiples of this: what TMA and bulk copies want.
 pub(super) const ROW_BYTES: u64 = 16;
@@ -17,7 +17,8 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn of(verified: &Verified, rank: Rank) -> Tables {
+    /// `pairs`: lanes 0 and 1, 2 and 3, ... reach each other's shared memory.
+    pub(super) fn of(verified: &Verified, rank: Rank, pairs: bool) -> Tables {
         let program = verified.program();
         let mut tasks = Vec::new();
         let mut streams = vec![StreamRange::default(); usize::from(program.lanes[rank.index()]) * STREAMS];
@@ -31,7 +32,32 @@ impl Tables {
             }
             tasks.extend(s.tasks().map(|id| resolved(program.task(id), verified.opcodes())));
         }
+        if pairs {
+            for [a, b] in
+                streams.as_chunks::<{ 2 * STREAMS }>().0.iter().map(|lanes| [lanes[0], lanes[STREAMS]])
+            {
+                share(&mut tasks, verified.registry(), [a, b]);
+            }
+        }
         Tables { tasks, streams, queues }
+    }
+}
+
+/// Marks the tasks of two lanes that load an operand once for both: the first ones, as long as they wait for nothing. So both lanes
+/// come to each of them, whatever happens elsewhere: what the proof says of lanes that do not know each other still holds.
+fn share(tasks: &mut [Task], registry: &Registry, lanes: [StreamRange; 2]) {
+    let count = lanes[0].count.min(lanes[1].count) as usize;
+    for i in 0..count {
+        let places = lanes.map(|lane| lane.first as usize + i);
+        let [a, b] = places.map(|place| &tasks[place]);
+        let waits = (a.flags | b.flags) & (TaskFlags::GUARDS | TaskFlags::STORE_WAITS) != 0;
+        let handler = registry.handlers().get(a.op.index()).filter(|_| a.op == b.op && !waits);
+        let Some(operand) = handler.and_then(|h| h.shares(&a.args, &b.args)).filter(|o| *o < 2) else {
+            return;
+        };
+        for place in places {
+            tasks[place].flags |= (u16::from(operand) + 1) * TaskFlags::SHARES;
+        }
     }
 }
 

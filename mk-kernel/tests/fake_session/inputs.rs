@@ -68,7 +68,10 @@ pub(crate) fn bind(driver: &Driver, what: &str, how: &str) -> Result<Value, Fail
 
 fn load(lanes: u32, reserved: u32, how: &str, config: &str) -> Done {
     let done = run(&format!("lanes {lanes} {reserved} {how}"), config);
-    assert!(!done.calls.iter().any(|c| c.name == "cuLaunchKernel"), "it is known before anything is started");
+    assert!(
+        !done.calls.iter().any(|c| c.name == "cuLaunchKernelEx"),
+        "it is known before anything is started"
+    );
     done.assert_clean();
     done
 }

@@ -1,10 +1,10 @@
 //! When rows arrive: what the order of tiles follows, and what predictions rest on.
 
+use super::AllGatherGemm;
 use super::islands::{PUSH, SEND};
 use super::layout::{Layout, Relayed, RowBlock, slices};
 use super::settings::{Gather, Settings};
 use super::wire::{When, Wire};
-use super::{AllGatherGemm, ROWS};
 use mk_core::{CommOp, Error, Registry};
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -240,7 +240,7 @@ fn wire_inside(
 ) -> Result<Wire, Error> {
     let [a, b, ..] = *layout.islands.members(island) else { return Ok(Wire::NONE) };
     let route = registry.route(layout.rank(a), layout.rank(b), PUSH)?;
-    let rows = (op.m / u64::from(layout.world)).clamp(1, ROWS);
+    let rows = (op.m / u64::from(layout.world)).clamp(1, layout.tile_rows);
     let bytes = (rows * op.k * op.dtype.bytes()) as f64 / f64::from(slices(op, settings).count);
     Wire::inside(&route, with, settings.comm_lanes, bytes, &op.hardware)
 }

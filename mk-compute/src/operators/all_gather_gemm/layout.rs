@@ -1,16 +1,16 @@
 //! Who holds what, and how it travels: the shards of every rank, the row blocks and column tiles that they are cut into,
 //! and the relays of each island.
 
+use super::AllGatherGemm;
 use super::islands::Islands;
 use super::settings::{Gather, Plan, Settings};
-use super::{AllGatherGemm, ROWS};
 use crate::Gemm;
 use crate::operators::shard::{block_count, blocks};
 use crate::operators::slices::Slices;
 use mk_core::{Error, Limits, Rank, Registry};
 use std::ops::Range;
 
-/// Up to 128 rows of A, all of one rank.
+/// Up to as many rows of A as a tile has, all of one rank.
 #[derive(Clone, Debug)]
 pub(super) struct RowBlock {
     /// Place among its rank's row blocks.
@@ -44,7 +44,8 @@ pub(super) struct Layout {
     pub(super) first_block: Vec<u64>,
     /// Row blocks of the rank that has most.
     pub(super) most_blocks: u64,
-    /// Columns of a tile.
+    /// Rows of a tile, and columns.
+    pub(super) tile_rows: u64,
     pub(super) tile_cols: u64,
     pub(super) islands: Islands,
     /// Ranks that have columns, by island; none where A has no columns.
@@ -55,19 +56,24 @@ pub(super) struct Layout {
     from_distance: Vec<Vec<u32>>,
 }
 
-/// Columns of a tile. Narrow ones read A more often, but where there are few tiles, or a few more than fill the lanes, they share
-/// the work better. Of those that take about as long, the widest.
-fn tile_cols(op: &AllGatherGemm, row_blocks: u64, cols: u64) -> u64 {
+/// Rows and columns of a tile. Small ones read operands more often, but where there are few tiles, or a few more than fill the
+/// lanes, they share the work better. Of those that take about as long, the largest.
+fn tile(op: &AllGatherGemm, shards: &[Range<u64>], cols: u64) -> [u64; 2] {
     let (hardware, lanes) = (&op.hardware, u64::from(op.lane_count()));
-    // Of a lane, all of its tiles one after the other, a block of K: bytes and operations take so long.
-    let time = |width: u64| {
+    let tallest = shards.iter().map(|r| r.end - r.start).max().unwrap_or(0);
+    // Of a lane, all of its tiles one after the other, an element of K: bytes and operations take so long.
+    let time = |[rows, width]: [u64; 2]| {
+        let row_blocks: u64 = shards.iter().map(|r| block_count(r, rows)).sum();
         let turns = row_blocks.saturating_mul(cols.div_ceil(width)).div_ceil(lanes) as f64;
-        let load_ns = ((ROWS + width) * op.dtype.bytes()) as f64 / hardware.sm_gb_per_s;
-        let math_ns = (2 * ROWS * width * u64::from(hardware.sms)) as f64 / (hardware.tensor_tflops * 1000.0);
+        let read = rows.min(tallest) + width.min(cols);
+        let load_ns = (read * op.dtype.bytes()) as f64 / hardware.sm_gb_per_s;
+        let math_ns = (2 * rows * width * u64::from(hardware.sms)) as f64 / (hardware.tensor_tflops * 1000.0);
         turns * load_ns.max(math_ns)
     };
-    let wider = |best: u64, width: u64| if time(width) < 0.99 * time(best) { width } else { best };
-    [Gemm::COLS / 2, Gemm::COLS / 4].into_iter().fold(Gemm::COLS, wider)
+    let smaller = |best, tile| if time(tile) < 0.99 * time(best) { tile } else { best };
+    let sizes = [Gemm::ROWS, Gemm::ROW_STEP].into_iter();
+    let widths = [Gemm::COLS, Gemm::COLS / 2, Gemm::COLS / 4];
+    sizes.flat_map(|rows| widths.map(|width| [rows, width])).fold([Gemm::ROWS, Gemm::COLS], smaller)
 }
 
 impl Layout {
@@ -77,7 +83,9 @@ impl Layout {
         let world = ranks.len() as u32;
         let rows: Vec<_> = (0..world).map(|r| op.rows(world, r)).collect();
         let cols: Vec<_> = (0..world).map(|r| op.cols(world, r)).collect();
-        let row_blocks = |rows: &Range<u64>| block_count(rows, ROWS);
+        let widest = cols.iter().map(|c| c.end - c.start).max().unwrap_or(0);
+        let [tile_rows, tile_cols] = tile(op, &rows, widest);
+        let row_blocks = |rows: &Range<u64>| block_count(rows, tile_rows);
         let mut first_block = vec![0];
         let mut next = 0;
         for rows in &rows {
@@ -85,8 +93,6 @@ impl Layout {
             first_block.push(next);
         }
         let most_blocks = rows.iter().map(row_blocks).max().unwrap_or(0);
-        let widest = cols.iter().map(|c| c.end - c.start).max().unwrap_or(0);
-        let tile_cols = tile_cols(op, next, widest);
         let islands = Islands::new(registry, &ranks);
         let mut takers = vec![0; islands.count() as usize];
         for (r, _) in cols.iter().enumerate().filter(|(_, c)| op.k > 0 && !c.is_empty()) {
@@ -100,6 +106,7 @@ impl Layout {
             cols,
             first_block,
             most_blocks,
+            tile_rows,
             tile_cols,
             islands,
             takers,
@@ -236,7 +243,7 @@ impl Layout {
     pub(super) fn tile_count(&self, plan: Plan) -> u128 {
         let tiles = |r: u32| {
             let rows = match plan {
-                Plan::Unfused => self.merged(r).map(|rows| block_count(&rows, ROWS)).sum(),
+                Plan::Unfused => self.merged(r).map(|rows| block_count(&rows, self.tile_rows)).sum(),
                 Plan::Fused => self.row_block_count(),
             };
             u128::from(rows) * u128::from(self.col_tile_count(r))
@@ -323,7 +330,7 @@ impl Layout {
     /// The row blocks of `rank`, in order.
     pub(super) fn row_blocks(&self, rank: u32) -> impl Iterator<Item = RowBlock> + Clone + use<> {
         let (start, first) = (self.rows[rank as usize].start, self.first_block[rank as usize]);
-        blocks(self.rows[rank as usize].clone(), ROWS).zip(0..).map(move |(rows, index)| RowBlock {
+        blocks(self.rows[rank as usize].clone(), self.tile_rows).zip(0..).map(move |(rows, index)| RowBlock {
             index,
             number: first + index,
             local_row: rows.start - start,

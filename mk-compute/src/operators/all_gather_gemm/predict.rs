@@ -1,10 +1,10 @@
 //! What a plan is likely to take: one rank's lanes, walked once, with the rows arriving as [`arrivals`](super::arrivals) says.
 
+use super::AllGatherGemm;
 use super::arrivals::Arrivals;
 use super::layout::{Layout, slices};
 use super::settings::{Plan, Settings};
 use super::wire::When;
-use super::{AllGatherGemm, ROWS};
 use crate::operators::shard::blocks;
 use crate::{Gemm, GemmArgs};
 use mk_core::{Cost, Env, Error, Handler, Hardware, Rank, Region, RegionId, Registry, Shape};
@@ -181,7 +181,7 @@ impl<'a> Tiles<'a> {
                 (self.walk(layout, rank, blocks), self.walk(layout, rank, now))
             }
             Plan::Unfused => {
-                let merged = layout.merged(rank).flat_map(|part| blocks(part, ROWS));
+                let merged = layout.merged(rank).flat_map(|part| blocks(part, layout.tile_rows));
                 let merged =
                     merged.map(|b| (b.end - b.start, When::default(), layout.relayed_blocks(rank) > 0));
                 let now = self.walk(layout, rank, merged);

@@ -2,7 +2,6 @@
 
 use super::{Planner, Result};
 use crate::GemmArgs;
-use crate::operators::all_gather_gemm::ROWS;
 use crate::operators::all_gather_gemm::arrivals::Arrivals;
 use crate::operators::all_gather_gemm::layout::RowBlock;
 use crate::operators::shard::blocks;
@@ -14,11 +13,15 @@ use std::ops::Range;
 /// many rows as columns, and fits into the L2.
 const GROUP: usize = 8;
 
-/// Tiles of rows that are all there, group by group of columns.
+/// Tiles of rows that are all there, group by group of columns. Two that follow each other, and go to neighbouring lanes, are above
+/// each other and have B in common; in the last row, A.
 fn grouped(rows: &[Range<u64>], cols: &[Range<u64>]) -> impl Iterator<Item = (Range<u64>, Range<u64>)> {
     let of_group = move |group: &[Range<u64>]| {
-        let of_rows = |r: &Range<u64>| group.iter().map(|c| (r.clone(), c.clone())).collect::<Vec<_>>();
-        rows.iter().flat_map(of_rows).collect::<Vec<_>>()
+        let of_col = |pair: &[Range<u64>], c: &Range<u64>| {
+            pair.iter().map(|r| (r.clone(), c.clone())).collect::<Vec<_>>()
+        };
+        let of_pair = |pair: &[Range<u64>]| group.iter().flat_map(|c| of_col(pair, c)).collect::<Vec<_>>();
+        rows.chunks(2).flat_map(of_pair).collect::<Vec<_>>()
     };
     cols.chunks(GROUP).flat_map(of_group)
 }
@@ -59,7 +62,7 @@ impl Planner<'_> {
         let mut i = 0;
         for part in layout.merged(me) {
             let own = part == layout.rows[me as usize];
-            let part: Vec<Range<u64>> = blocks(part, ROWS).collect();
+            let part: Vec<Range<u64>> = blocks(part, layout.tile_rows).collect();
             for (rows, cols) in grouped(&part, &cols) {
                 // Which of the other ranks it is does not matter.
                 let operand = if own { self.operand(me, me, &rows) } else { self.merged_operand(&rows) };
