@@ -128,7 +128,7 @@ fn a_program_is_loaded_and_run_on_the_gpu_and_what_the_driver_refuses_is_told() 
 
     // Whatever the driver refuses is missing hardware, with what it says.
     for (fault, word) in
-        [("fail=cuLaunchKernel:719", "719"), ("memory=4096", "out of memory"), ("sms=1", "lanes")]
+        [("fail=cuLaunchKernelEx:719", "719"), ("memory=4096", "out of memory"), ("sms=1", "lanes")]
     {
         let driver = format!("{parameter};{fault}");
         let done = run("64", &["--ranks", "2", "--backend", "gpu", "--json"], &driver);

@@ -58,7 +58,9 @@ struct Gemm {
 
     // With no K there is one block without bytes, which math clears: the tile is zeros, and comes after its waits.
     static DEV u32 blocks(const Args& a) { return a.k == 0 ? 1 : (u32)((a.k + BLOCK_K - 1) / BLOCK_K); }
-    static DEV u64 groups(const Context&, const Args& a) { return (blocks(a) + blocks_of_group(a) - 1) / blocks_of_group(a); }
+    static DEV u64 groups(const Context&, const Args& a) {
+        return blocks_of_group(a) == 2 ? blocks(a) / 2 + blocks(a) % 2 : blocks(a);
+    }
     // Of B.
     static DEV u32 boxes(const Args& a) { return (a.cols + BOX_COLS - 1) / BOX_COLS; }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::inspect::{Inspected, Kind};
 use common::worlds;
-use mk_compute::{AllGatherGemm, Gather, Gemm, Plan, handlers};
+use mk_compute::{AllGatherGemm, Gather, Plan, handlers};
 use mk_core::{
     Bindings, DType, Error, Hardware, Lane, Program, Queue, Rank, Rect, Registry, RegistryBuilder, Session,
     Stream, Topology, Verified, World,

@@ -51,6 +51,23 @@ fn a_tile_says_what_it_touches_and_how_much_work_it_is() {
 }
 
 #[test]
+fn wide_tiles_beside_or_above_each_other_have_an_operand_in_common() {
+    let of = |x: GemmArgs, y: GemmArgs| Handler::shares(&Gemm, &x, &y);
+    let other_rows = GemmArgs { a_row: 129, c_row: 130, ..GEMM };
+    let other_cols = GemmArgs { col: 259, ..GEMM };
+    assert_eq!([of(GEMM, other_cols), of(GEMM, other_rows)], [Some(0), Some(1)]);
+    assert_eq!(of(other_cols, other_rows), None);
+    assert_eq!(of(GEMM, GemmArgs { k: GEMM.k + 1, ..other_cols }), None);
+    // The groups of both must be alike, and narrow tiles are loaded by each.
+    assert_eq!(of(GEMM, GemmArgs { cols: 64, ..other_cols }), None);
+    let [narrow, few] = [64, 8].map(|cols| GemmArgs { cols, ..GEMM });
+    assert_eq!(of(narrow, GemmArgs { a_row: 129, ..narrow }), None);
+    assert_eq!(of(few, GemmArgs { a_row: 129, ..few }), Some(1));
+    let nothing = GemmArgs { k: 0, ..GEMM };
+    assert_eq!(of(nothing, GemmArgs { a_row: 129, ..nothing }), None);
+}
+
+#[test]
 fn a_tile_beyond_4_gi_elements_is_exact() {
     let regions = [[1 << 40, 1 << 20], [1 << 20, 1 << 33], [1 << 40, 1 << 33]]
         .map(|e| Region::heap("x", DType::F16, Shape::Uniform(e)));

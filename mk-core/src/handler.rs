@@ -447,7 +447,7 @@ impl<H: Handler> DynHandler for H {
         Handler::device(self)
     }
     fn shares(&self, a: &[u8; Limits::ARG_BYTES], b: &[u8; Limits::ARG_BYTES]) -> Option<u8> {
-        let [a, b] = [a, b].map(|bytes| H::Args::from_bytes(bytes));
+        let [a, b] = [a, b].map(H::Args::from_bytes);
         caught("shares", || Handler::shares(self, &a, &b)).ok().flatten()
     }
     fn abi(&self) -> (&'static str, &'static [Field]) {

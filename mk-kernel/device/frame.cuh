@@ -230,7 +230,8 @@ struct Frame : Context {
     DEV Releaser releaser() const {
         const u32 thread = threadIdx.x % WARPGROUP, empty = shared + Arena::EMPTY + thread * Arena::BARRIER;
         const bool both = shared_operand() != 0;
-        return Releaser{empty, ptx::other_of_pair(empty), both ? 1u : 2u, thread < group_pages(), both};
+        const u32 other = ptx::shared_address_of(ptx::side_of_pair() ^ (both ? 1 : 0), empty);
+        return Releaser{empty, other, both ? 1u : 2u, thread < group_pages(), both};
     }
 
     // Math: this warpgroup will not read the group that begins at page `first` again. (Wgmma is collective: what has ended

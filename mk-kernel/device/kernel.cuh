@@ -60,9 +60,12 @@ struct Described {
     u32 bits = 0, reason = 0;
     u32 ring = 0;  // pages of a group; 8 bits from bit 8 on: pages of all its groups, modulo the ring; above: 1 / the first, * 256
 
+    // (A division of what is not known at compile time would be the longest part of a short task.)
     DEV void takes(u32 pages, u64 groups) {
+        static_assert(RING_PAGES == 12, "these are its divisors");
+        const u32 reciprocal = pages == 1 ? 256 : pages == 2 ? 128 : pages == 3 ? 86 : pages == 4 ? 64 : pages == 6 ? 43 : 22;
         const u32 all = (u32)(groups % RING_PAGES) * pages % RING_PAGES;
-        ring = pages | all << 8 | ptx::divide(256 + pages - 1, pages) << 16;
+        ring = pages | all << 8 | reciprocal << 16;
     }
 };
 

@@ -65,11 +65,11 @@ DEV u32 side_of_pair() {
     return rank;
 }
 
-// The same place in the shared memory of the other block of the pair. Differences of such addresses are those of the places.
-DEV u32 other_of_pair(u32 at) {
-    u32 other;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(other) : "r"(at), "r"(side_of_pair() ^ 1));
-    return other;
+// The same place in the shared memory of a block of the pair. Differences of such addresses are those of the places.
+DEV u32 shared_address_of(u32 side, u32 at) {
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(side));
+    return there;
 }
 
 // Waits until all threads of the pair have come here; of the block, where blocks are launched one by one.

@@ -14,7 +14,8 @@ pub(crate) fn scenario(name: &str, driver: &Driver) -> Result<Value, Error> {
     let kernel = setup::kernel(&context)?;
     let residency = kernel.residency(setup::THREADS, SHARED_BYTES)?;
     residency.check(lanes, free)?;
-    Ok(json!({"blocks": residency.blocks(free)}))
+    let pairs = kernel.pairs(setup::THREADS, SHARED_BYTES)?;
+    Ok(json!({"blocks": residency.blocks(free), "pairs": pairs}))
 }
 
 fn lanes(lanes: u32, free: u32, config: &str) -> Done {
@@ -36,6 +37,13 @@ fn regress_mirage_761() {
         assert!(done.says("message").contains(number), "{}", done.says("message"));
     }
     assert_eq!((done.says("given"), done.says("allowed")), ("133 lanes", "at most 132"));
+}
+
+#[test]
+fn blocks_come_in_pairs_where_two_multiprocessors_are_neighbours() {
+    for (sms, pairs) in [(132, 66), (133, 66), (1, 0)] {
+        assert_eq!(lanes(1, 0, &format!("sms={sms}")).answer["value"]["pairs"], pairs);
+    }
 }
 
 #[test]

@@ -90,6 +90,8 @@ impl Drop for Bound {
 /// A launch with all addresses.
 pub(super) struct Prepared {
     pub(super) launch: Box<Launch>,
+    /// Its blocks come in pairs.
+    pub(super) pairs: bool,
     /// The same in device memory, for a resident kernel.
     pub(super) copy: Option<DeviceMemory>,
 }
@@ -114,7 +116,7 @@ impl Bound {
                 params.bases = ConstPtr::new(put(bytes_of(&of_rank.bases))?);
                 params.maps = ConstPtr::new(put(bytes_of(&of_rank.maps))?);
             }
-            launches.push(Prepared::new(place, launch).map_err(refused)?);
+            launches.push(Prepared::new(place, launch, loaded.in_pairs(i)).map_err(refused)?);
         }
         let (program, later) = (loaded.verified().clone(), Arc::clone(later));
         Ok(Bound { program, generation, launches, tables, later })
@@ -122,7 +124,7 @@ impl Bound {
 }
 
 impl Prepared {
-    fn new(place: &Place, launch: Box<Launch>) -> Result<Prepared, driver::Error> {
+    fn new(place: &Place, launch: Box<Launch>, pairs: bool) -> Result<Prepared, driver::Error> {
         let copy = match place.resident {
             None => None,
             Some(_) => {
@@ -131,7 +133,7 @@ impl Prepared {
                 Some(memory)
             }
         };
-        Ok(Prepared { launch, copy })
+        Ok(Prepared { launch, pairs, copy })
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Loaded {
     pub(super) own: Vec<Own>,
     /// By GPU: everything but the addresses of regions.
     pub(super) launches: Vec<Launch>,
+    /// By place: whether lanes share what they load, so that blocks are launched in pairs.
+    pairs: Vec<bool>,
     /// What the kernel tells of each own rank.
     outcomes: HostMemory,
     /// The epoch of the last run that was started here.
@@ -93,6 +95,7 @@ impl Loaded {
             layout,
             own: Vec::new(),
             launches: Vec::new(),
+            pairs: Vec::new(),
             outcomes,
             started: 0,
             refused: 0,
@@ -124,9 +127,10 @@ impl Loaded {
         let faults = ConstPtr::new(table(place, &bases, &mut self.tables)?);
         let mut launch = Launch { count: place.ranks.len() as u32, ..Launch::default() };
         let with_lanes = place.ranks.iter().filter(|r| program.lanes[r.index()] > 0).count() as u32;
-        let pairs = place.runs_in_pairs(program, limits)?;
+        let (can, mut shares) = (place.can_pair(program, limits)?, false);
         for (at, &rank) in place.ranks.iter().enumerate() {
-            let tables = Tables::of(&verified, rank, pairs && launch.blocks % 2 == 0);
+            let tables = Tables::of(&verified, rank, can && launch.blocks.is_multiple_of(2));
+            shares |= tables.shares;
             let mut put = |words: &[u64]| table(place, words, &mut self.tables);
             let mut clocks = [MutPtr::new(0); CLOCKS];
             clocks[0] = MutPtr::new(put(&[1])?);
@@ -161,6 +165,7 @@ impl Loaded {
             launch.blocks += lanes;
             self.own.push(Own { rank, place: i, tasks, streams });
         }
+        self.pairs.push(shares);
         Ok(launch)
     }
 
@@ -191,6 +196,11 @@ impl Loaded {
 
     pub(super) fn launch(&self, place: usize) -> Launch {
         self.launches[place]
+    }
+
+    /// Whether the blocks of that launch come in pairs.
+    pub(super) fn in_pairs(&self, place: usize) -> bool {
+        self.pairs[place]
     }
 
     /// By rank: its signal words; 0 if they are out of reach.
@@ -452,7 +462,7 @@ fn start_on(
     let stream = stream.unwrap_or(&place.stream);
     // SAFETY: the parameters name memory of the program and of the binding, which live until the run has ended, and the program
     // was proved to stay inside of it.
-    unsafe { place.launch(stream, blocks, &prepared.launch) }.map_err(refused)?;
+    unsafe { place.launch(stream, (blocks, prepared.pairs), &prepared.launch) }.map_err(refused)?;
     stream.is_capturing().map_err(refused)
 }
 

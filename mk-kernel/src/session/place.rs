@@ -65,17 +65,17 @@ impl Place {
         self.residency()?.check(self.blocks(program), reserved_sms)
     }
 
-    /// Whether the lanes of a program come in pairs here.
-    pub(super) fn runs_in_pairs(&self, program: &Program, limits: &Limits) -> Result<bool, driver::Error> {
+    /// Whether the lanes of a program can come in pairs here.
+    pub(super) fn can_pair(&self, program: &Program, limits: &Limits) -> Result<bool, driver::Error> {
         let blocks = match &self.resident {
             Some(_) => self.resident_blocks(limits)?,
             None => self.blocks(program),
         };
-        Ok(self.launches_in_pairs(blocks))
+        Ok(self.fit_in_pairs(blocks))
     }
 
-    /// Whether so many blocks are launched in pairs.
-    fn launches_in_pairs(&self, blocks: u32) -> bool {
+    /// Whether so many blocks can be resident in pairs.
+    pub(super) fn fit_in_pairs(&self, blocks: u32) -> bool {
         blocks.is_multiple_of(2) && blocks / 2 <= self.pairs
     }
 
@@ -84,7 +84,7 @@ impl Place {
         Ok(self.residency()?.blocks(limits.reserved_sms))
     }
 
-    /// Starts the kernel on so many blocks.
+    /// Starts the kernel on so many blocks, perhaps in pairs.
     ///
     /// # Safety
     /// As [`Kernel::launch`].
@@ -92,12 +92,12 @@ impl Place {
     pub(super) unsafe fn launch(
         &self,
         stream: &Stream,
-        blocks: u32,
+        (blocks, pairs): (u32, bool),
         parameter: &abi::Launch,
     ) -> Result<(), driver::Error> {
         let size = Launch {
             blocks,
-            pairs: self.launches_in_pairs(blocks),
+            pairs,
             threads: Geometry::THREADS,
             shared_bytes: self.shared_bytes,
             // A run waits for the kernel before it itself; a resident kernel does not.

@@ -117,7 +117,8 @@ impl Resident {
         let parameter = abi::Launch { blocks, resident, ..abi::Launch::default() };
         // SAFETY: state and ring are owned by `self`, which waits for the kernel before they are freed; what the commands name
         // is owned by programs, which are parked before they are dropped.
-        unsafe { place.launch(&place.stream, blocks, &parameter) }.map_err(refused)?;
+        unsafe { place.launch(&place.stream, (blocks, place.fit_in_pairs(blocks)), &parameter) }
+            .map_err(refused)?;
         self.here = true;
         Ok(())
     }

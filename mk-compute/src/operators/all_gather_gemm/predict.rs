@@ -11,6 +11,7 @@ use mk_core::{Cost, Env, Error, Handler, Hardware, Rank, Region, RegionId, Regis
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 /// What a plan is likely to take. Times are in nanoseconds, of the rank that takes longest.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -120,7 +121,9 @@ struct Tiles<'a> {
     blocks: f64,
     /// Of tiles of full or partial rows and columns: by (rows, columns).
     regions: [Region; 3],
+    m: u64,
     k: u64,
+    element_bytes: f64,
 }
 
 /// Steps of a walk, about: more make no prediction better.
@@ -154,7 +157,9 @@ impl<'a> Tiles<'a> {
             slices: slices(op, settings).count,
             blocks: op.k.div_ceil(Gemm::BLOCK_K).max(1) as f64,
             regions: [region("a", op.m, op.k), region("b", op.k, op.n), region("c", op.m, op.n)],
+            m: op.m,
             k: op.k,
+            element_bytes: op.dtype.bytes() as f64,
         })
     }
 
@@ -166,6 +171,12 @@ impl<'a> Tiles<'a> {
         let env = Env { regions: &self.regions, rank: Rank(0), ranks: 1 };
         let spec = Handler::spec(&Gemm, &args, &env);
         spec.map_or(Cost::default(), |spec| self.hardware.time(Gemm::NAME, &spec, self.lanes.into()))
+    }
+
+    /// What it takes to read A and these columns of B from memory, and to write these of C.
+    fn memory_ns(&self, cols: &Range<u64>) -> f64 {
+        let [m, k, n] = [self.m as f64, self.k as f64, (cols.end - cols.start) as f64];
+        if n == 0.0 { 0.0 } else { (m * k + k * n + m * n) * self.element_bytes / self.hardware.hbm_gb_per_s }
     }
 
     fn of(&self, layout: &Layout, arrivals: &Arrivals<'_>, rank: u32) -> Prediction {
@@ -190,13 +201,15 @@ impl<'a> Tiles<'a> {
                 (Lane { loaded, stored, read, ..now }, now)
             }
         };
-        let compute_ns = now.stored;
+        // However the tiles share operands, each byte comes from memory once.
+        let memory_ns = self.memory_ns(&layout.cols[rank as usize]);
+        let compute_ns = now.stored.max(memory_ns);
         let [nvlink_ns, network_ns] = arrivals.busy_ns(rank);
         // A run ends when the credit that it gives has arrived, too.
         let [credit, far] = arrivals.credit_ns(rank);
         let returned = if end.read > 0.0 { end.read + self.hardware.local_signal_ns + far } else { 0.0 };
         // A rank that has no tile is done when it has relayed the last row.
-        let ends = [end.stored, end.loaded + credit, returned, nvlink_ns, network_ns];
+        let ends = [end.stored, memory_ns, end.loaded + credit, returned, nvlink_ns, network_ns];
         let time_ns = ends.into_iter().fold(0.0, f64::max);
         Prediction { time_ns, compute_ns, gathered_ns: gathered, nvlink_ns, network_ns }
     }
