@@ -108,8 +108,6 @@ fn geometric_mean(ratios: &[f64]) -> f64 {
 
 /// One shape, ready to be run both ways.
 struct Comparison {
-    shape: [u64; 3],
-    dtype: DType,
     cublas: Cublas,
     runner: Runner,
     work: Work,
@@ -156,40 +154,37 @@ impl Comparison {
         let product = Product { shape, dtype, at: [a, b, theirs.address()] };
         let cublas = Cublas::new(&runner.context, &runner.stream)?;
         let predicted_us = choice.prediction.time_ns / 1e3;
-        Ok(Comparison { shape, dtype, cublas, runner, work, theirs, product, predicted_us })
+        Ok(Comparison { cublas, runner, work, theirs, product, predicted_us })
     }
 
     fn measure(mut self, samples: u16) -> Result<Compared, Failure> {
         self.check()?;
-        let real = inputs(self.shape, self.dtype, |x| x);
+        let Product { shape, dtype, .. } = self.product;
+        let real = inputs(shape, dtype, |x| x);
         self.runner.refill(&self.work, &real)?;
         let runs = self.warm_up()?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..samples {
-            ours.push(tflops(self.shape, self.ours(runs)?));
-            theirs.push(tflops(self.shape, self.theirs(runs)?));
+            ours.push(tflops(shape, self.ours(runs)?));
+            theirs.push(tflops(shape, self.theirs(runs)?));
         }
         let (cublas, lanes) = (self.cublas.version()?, self.work.lanes());
-        let Comparison { shape, dtype, predicted_us, .. } = self;
-        Ok(Compared { shape, dtype, cublas, lanes, predicted_us, tflops: [ours, theirs] })
+        Ok(Compared { shape, dtype, cublas, lanes, predicted_us: self.predicted_us, tflops: [ours, theirs] })
     }
 
     /// Both must give the same bits of whole numbers.
     fn check(&mut self) -> Result<(), Failure> {
+        let Product { shape, dtype, .. } = self.product;
         self.runner.poison(&self.work)?;
         self.ours(1)?;
         self.theirs(1)?;
-        let bytes = (self.shape[0] * self.shape[1] * self.dtype.bytes()) as usize;
+        let bytes = (shape[0] * shape[1] * dtype.bytes()) as usize;
         let (mut ours, mut theirs) = (vec![0; bytes], vec![1; bytes]);
         if let Some(c) = self.work.memory(AllGatherGemm::C) {
             self.runner.stream.download(c, 0, &mut ours)?;
         }
         self.runner.stream.download(&self.theirs, 0, &mut theirs)?;
-        if ours == theirs {
-            Ok(())
-        } else {
-            Err(wrong(&name(self.shape, self.dtype), "C, beside that of cuBLAS"))
-        }
+        if ours == theirs { Ok(()) } else { Err(wrong(&name(shape, dtype), "C, beside that of cuBLAS")) }
     }
 
     /// How many runs are one batch.
@@ -261,18 +256,33 @@ fn whole(x: f32) -> f32 {
     (x * 2.0).floor()
 }
 
-/// One panel a type, against the number of operations.
+/// One panel a type, against the number of operations; and predicted times beside measured ones.
 fn panels(record: &Record) -> Vec<Panel> {
-    TYPES.map(|dtype| panel(record, &dtype.to_string())).into()
+    TYPES.map(|dtype| speeds(record, &dtype.to_string())).into_iter().chain([predictions(record)]).collect()
 }
 
-fn panel(record: &Record, dtype: &str) -> Panel {
+/// The products of a record: type and shape.
+fn products(record: &Record) -> impl Iterator<Item = (&Case, &str, [u64; 3])> {
+    record.cases.iter().filter_map(|case| {
+        let shape = serde_json::from_value(case.params.get("shape")?.clone()).ok()?;
+        Some((case, case.params.get("dtype")?.as_str()?, shape))
+    })
+}
+
+fn predictions(record: &Record) -> Panel {
+    let mut panel = Panel::new("predicted", "measured time, us", "predicted time, us", None);
+    for (case, dtype, shape) in products(record) {
+        let measured_us = operations(shape) / median(&case.ours) / 1e6;
+        let predicted_us = case.params.get("predicted_us").and_then(Value::as_f64);
+        panel.series(dtype).points.extend(predicted_us.and_then(|us| Point::of(measured_us, &[us])));
+        panel.series("as measured").points.extend(Point::of(measured_us, &[measured_us]));
+    }
+    panel
+}
+
+fn speeds(record: &Record, dtype: &str) -> Panel {
     let mut panel = Panel::new(dtype, "GFLOP", "TFLOP/s", None);
-    for case in record.cases.iter().filter(|c| c.params.get("dtype").and_then(Value::as_str) == Some(dtype)) {
-        let Some(shape) = case.params.get("shape").and_then(|s| serde_json::from_value(s.clone()).ok())
-        else {
-            continue;
-        };
+    for (case, _, shape) in products(record).filter(|(_, d, _)| *d == dtype) {
         for (line, samples) in [("mKernel", Some(case.ours.as_slice())), ("cuBLAS", case.baseline("cuBLAS"))]
         {
             panel.series(line).points.extend(samples.and_then(|s| Point::of(operations(shape) / 1e9, s)));
@@ -337,6 +347,8 @@ mod tests {
         assert!(case.passes(1.0), "{}", case.text(1.0));
         let panels = panels(&Record::new("gemm", vec![case]));
         let lines: Vec<usize> = panels.iter().map(|p| p.lines.iter().map(|l| l.points.len()).sum()).collect();
-        assert_eq!(lines, [2, 0]);
+        assert_eq!(lines, [2, 0, 2]);
+        let measured_us = operations(SHAPES[0]) / 700.0 / 1e6;
+        assert_eq!(panels[2].lines[0].points, [Point::of(measured_us, &[108.0]).unwrap()]);
     }
 }
