@@ -371,7 +371,10 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// An operand that two tasks have in common and that neighbouring lanes could load once for both: its place in the
-    /// [`accesses`](Spec::accesses), at most 2. Their CUDA side must then take as many groups, of as many pages. `None`: there is none.
+    /// [`accesses`](Spec::accesses), 0 or 1. `None`: there is none.
+    ///
+    /// The CUDA side must then take as many groups in both tasks, of as many pages; load that operand by `load_shared_box`
+    /// where the frame says so; and release groups by its math role, for both lanes: a store role frees them in its own only.
     fn shares(&self, _a: &Self::Args, _b: &Self::Args) -> Option<u8> {
         None
     }

@@ -146,7 +146,7 @@ struct Lane {
     DEV void start(u32 stop) {
         __syncwarp();
         if (c.leads()) run().stop = stop, run().failed = 0;
-        ptx::fence_proxy_async();  // for the tensor maps
+        ptx::fence_proxy_async();  // what earlier runs and the host have written is there for copies, too
         __syncwarp();
         ptx::mbarrier_arrive_if(c.leads(), c.shared + Arena::RUN_BEGINS);
     }

@@ -51,7 +51,7 @@ layout! {
     Task {
         /// Its opcode: OP_*.
         op: OpId,
-        /// What it waits for and posts: TASK_*, filled in when it is loaded.
+        /// What it waits for, posts and shares: TASK_*, filled in when it is loaded.
         flags: u16,
         /// Index into the program's labels.
         label: u32,

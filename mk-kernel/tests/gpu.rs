@@ -43,6 +43,32 @@ fn all_gather_gemm_has_the_simulators_bits() {
     }
 }
 
+/// On all SMs lanes come in pairs: those whose tiles have an operand in common load it once for both.
+#[test]
+fn lanes_that_share_what_they_load_have_the_simulators_bits() {
+    let Some(device) = device() else { return };
+    let registry = registry(1);
+    let lanes = device.facts().multiprocessors as u16;
+    // Tiles above each other, in the last row beside each other, whole and not; laps of the ring; a few columns.
+    let sizes = [(12 * 128, 11 * 256, 832), (25 * 128 - 60, 11 * 256 - 112, 200), (130 * 64 + 7, 8, 264)];
+    let products = sizes.map(|size| {
+        let op = AllGatherGemm::new(size.0, size.1, size.2, DType::Bf16).lanes(lanes);
+        let product = Product::planned(&registry, op, size, DType::Bf16);
+        let want = [0, 1].map(|seed| product.want(seed));
+        (product, want)
+    });
+    for resident in [false, true] {
+        let builder = Gpu::builder(&registry).all(&device);
+        let mut gpu = if resident { builder.resident() } else { builder }.open().unwrap();
+        for (product, want) in &products {
+            for (seed, want) in (0..).zip(want) {
+                let got = gpu.run(&product.program, &product.tensors(seed)).unwrap();
+                assert!(got == *want, "{}, resident {resident}, inputs {seed}", product.op);
+            }
+        }
+    }
+}
+
 const FUSED: (u64, u64, u64) = (256, 512, 256);
 
 fn fault(result: Result<Bindings, RunError>) -> Fault {

@@ -7,7 +7,7 @@
 //!
 //! The model has the barriers, parities and turns of `load_shared_box`, `acquire` and `release` in `device/frame.cuh`, with a smaller ring. It
 //! checks that no piece lands in a page that somebody still reads, in either lane; that each block finds its own pieces; and that both lanes come
-//! to their end, also when tasks that share nothing, and take other groups, follow.
+//! to their end, also when tasks that share nothing, and take other groups, follow, and then another run.
 
 #[path = "pipeline/barrier.rs"]
 #[allow(dead_code, reason = "the pipeline uses the rest of it")]
@@ -18,12 +18,14 @@ mod mistakes;
 use barrier::Barrier;
 use mistakes::{are_found, failure};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::sync::{Arc, Mutex};
+use shuttle::sync::{Arc, Barrier as Meeting, Mutex};
 use shuttle::thread;
 
 const PAGES: u32 = 4;
 /// Math warpgroups of a lane.
 const GROUPS: usize = 2;
+/// One after the other, as of a resident kernel.
+const RUNS: u32 = 2;
 /// Who waits for a free page: the load role of its lane.
 const LOAD: usize = 0;
 
@@ -135,6 +137,8 @@ struct Pair {
     under_way: Mutex<Vec<Copy>>,
     /// Load roles that may still start copies.
     loading: Mutex<u32>,
+    /// Where all roles of both lanes come between two runs. Parities go on.
+    between: Meeting,
     bug: Option<Bug>,
 }
 
@@ -156,9 +160,9 @@ impl Pair {
         for lane in 0..2 {
             let pair = Arc::clone(&self);
             threads.push(thread::spawn(move || pair.load(lane)));
-            for group in 0..GROUPS {
+            for _ in 0..GROUPS {
                 let pair = Arc::clone(&self);
-                threads.push(thread::spawn(move || pair.math(lane, group)));
+                threads.push(thread::spawn(move || pair.math(lane)));
             }
         }
         let pair = Arc::clone(&self);
@@ -196,8 +200,17 @@ impl Pair {
     }
 
     fn load(&self, me: usize) {
+        let mut uses = [0u64; PAGES as usize];
+        for _ in 0..RUNS {
+            self.load_run(me, &mut uses);
+            self.between.wait();
+        }
+        *self.loading.lock().expect("whole") -= 1;
+    }
+
+    fn load_run(&self, me: usize, uses: &mut [u64; PAGES as usize]) {
         let lane = &self.lanes[me];
-        let (mut page, mut uses) = (self.first_page(me), [0u64; PAGES as usize]);
+        let mut page = self.first_page(me);
         for &task in &lane.tasks {
             page = aligned(page, task.pages);
             for block in 0..task.blocks {
@@ -221,12 +234,19 @@ impl Pair {
                 page = (page + task.pages) % PAGES;
             }
         }
-        *self.loading.lock().expect("whole") -= 1;
     }
 
-    fn math(&self, me: usize, _group: usize) {
+    fn math(&self, me: usize) {
+        let mut seen = [0u64; PAGES as usize];
+        for _ in 0..RUNS {
+            self.math_run(me, &mut seen);
+            self.between.wait();
+        }
+    }
+
+    fn math_run(&self, me: usize, seen: &mut [u64; PAGES as usize]) {
         let lane = &self.lanes[me];
-        let (mut page, mut seen) = (self.first_page(me), [0u64; PAGES as usize]);
+        let mut page = self.first_page(me);
         for &task in &lane.tasks {
             page = aligned(page, task.pages);
             let shares = self.shares(me, task);
@@ -278,7 +298,8 @@ fn random_pair(bug: Option<Bug>) -> Pair {
             held: pages.map(|_| Mutex::new(([None; 2], 0))).collect(),
         }
     });
-    Pair { lanes, under_way: Mutex::new(Vec::new()), loading: Mutex::new(2), bug }
+    let between = Meeting::new(2 * (1 + GROUPS));
+    Pair { lanes, under_way: Mutex::new(Vec::new()), loading: Mutex::new(2), between, bug }
 }
 
 fn run(bug: Option<Bug>) {

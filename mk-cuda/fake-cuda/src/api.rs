@@ -20,8 +20,32 @@ struct LaunchConfig {
     block: [c_uint; 3],
     shared_bytes: c_uint,
     stream: Handle,
-    attributes: *const c_void,
+    attributes: *const LaunchAttribute,
     attribute_count: c_uint,
+}
+
+/// CUlaunchAttribute.
+#[repr(C)]
+struct LaunchAttribute {
+    id: c_uint,
+    pad: c_uint,
+    value: [c_uint; 16],
+}
+
+impl LaunchConfig {
+    /// What its attributes ask for: 1 for pairs of blocks, 2 for an early beginning.
+    fn asked(&self) -> Result<u64, u32> {
+        let mut asked = 0;
+        for i in 0..self.attribute_count as usize {
+            let attribute = get(self.attributes.wrapping_add(i))?;
+            asked |= match (attribute.id, attribute.value) {
+                (4, [2, 1, 1, ..]) if self.grid[0].is_multiple_of(2) => 1,
+                (6, [1, ..]) => 2,
+                _ => return Err(INVALID_VALUE),
+            };
+        }
+        Ok(asked)
+    }
 }
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, `CU_MEM_LOCATION_TYPE_DEVICE`, `CU_MEM_ALLOCATION_TYPE_PINNED`.
@@ -200,6 +224,9 @@ functions! {
     };
     cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: Handle, config: *const LaunchConfig) |s| {
         let c = get(config)?;
+        if c.asked()? != 1 {
+            return Err(INVALID_VALUE);
+        }
         put_int(clusters, s.pairs(number(function), c.block[0].into(), c.shared_bytes.into())?)
     };
     cuLaunchKernelEx(
@@ -209,10 +236,10 @@ functions! {
         _extra: *mut Handle
     ) |s| {
         let (parameter, c) = (*get(parameters)?, get(config)?);
-        if parameter.is_null() || [c.grid[1], c.grid[2], c.block[1], c.block[2]] != [1; 4] || c.attribute_count > 2 {
+        if parameter.is_null() || [c.grid[1], c.grid[2], c.block[1], c.block[2]] != [1; 4] {
             return Err(INVALID_VALUE);
         }
-        s.launch(number(function), c.grid[0], c.block[0], c.shared_bytes, number(c.stream))
+        s.launch(number(function), [c.grid[0], c.block[0], c.shared_bytes], number(c.stream), c.asked()?)
     };
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |s| {
         let (f, t) = s.memory(s.current()?);

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 /// | `kernel` | name of the kernel that every module has | mk_kernel |
 /// | `kernel_registers`, `kernel_local`, `kernel_shared`, `parameter` | of the kernel | 168, 0, 0, 16 |
 /// | `resident` | blocks on a multiprocessor, whatever the kernel needs | what it needs decides |
+/// | `launched` | what every launch must be: 0, or the sum of 1 (in pairs) and 2 (early) | anything |
 /// | `fail` | `NAME:CODE` or, only the Nth call of it, `NAME:CODE@N`; several by `,` | |
 /// | `fail_at` | `N` or `N:CODE`: the Nth call of all fails | code 999 |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub(crate) struct Rule {
     at: Option<u64>,
 }
 
-const NUMBERS: [(&str, u64); 18] = [
+const NUMBERS: [(&str, u64); 19] = [
     ("driver", 13_000),
     ("devices", 2),
     ("sms", 132),
@@ -52,6 +53,8 @@ const NUMBERS: [(&str, u64); 18] = [
     ("parameter", 16),
     // Not a number of blocks: the kernel's needs decide.
     ("resident", u64::MAX),
+    // Not a sum: whatever it is.
+    ("launched", u64::MAX),
 ];
 
 impl Config {

@@ -111,15 +111,16 @@ impl State {
     pub(crate) fn launch(
         &mut self,
         function: u64,
-        grid: u32,
-        threads: u32,
-        shared: u32,
+        [grid, threads, shared]: [u32; 3],
         stream: u64,
+        asked: u64,
     ) -> Done {
         let allowed = self.known(function)?.shared;
         self.device_of_stream(stream)?;
         let fits = u64::from(threads) <= self.config.number("kernel_threads") && u64::from(shared) <= allowed;
-        if grid == 0 || threads == 0 || !fits { Err(INVALID_VALUE) } else { Ok(()) }
+        let wanted = self.config.number("launched");
+        let other = wanted != u64::MAX && wanted != asked;
+        if grid == 0 || threads == 0 || !fits || other { Err(INVALID_VALUE) } else { Ok(()) }
     }
 
     /// The GPU that a stream is of; the null stream is of the current context.

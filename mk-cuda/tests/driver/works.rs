@@ -74,7 +74,9 @@ pub(crate) fn everything(driver: &Driver) -> Result<Value, Error> {
 
 #[test]
 fn what_is_asked_for_is_there_bytes_arrive_and_all_of_it_is_closed() {
-    let done = run("everything", "sms=144; memory=67108864");
+    // Its launches are in pairs and early.
+    assert_eq!(run("everything", "launched=0").error("Call")["failure"]["code"], 1);
+    let done = run("everything", "sms=144; memory=67108864; launched=3");
     assert_eq!(done.answer["error"], Value::Null);
     done.assert_clean();
     let value = &done.answer["value"];

@@ -74,9 +74,12 @@ impl Place {
         Ok(self.fit_in_pairs(blocks))
     }
 
-    /// Whether so many blocks can be resident in pairs.
+    /// Whether so many blocks can be resident in pairs, whatever else runs on the GPU: only if they take all of it. Else other blocks
+    /// may hold one multiprocessor of a pair, and lanes that never begin would keep the others waiting.
     pub(super) fn fit_in_pairs(&self, blocks: u32) -> bool {
-        blocks.is_multiple_of(2) && blocks / 2 <= self.pairs
+        blocks == self.device().facts().multiprocessors
+            && blocks.is_multiple_of(2)
+            && blocks / 2 <= self.pairs
     }
 
     /// Blocks of a resident kernel.
