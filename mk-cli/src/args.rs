@@ -196,6 +196,8 @@ pub(crate) enum BenchName {
     Gpu(BenchOptions),
     /// GEMMs on the first GPU, through the whole product, against cuBLAS.
     Gemm(BenchOptions),
+    /// AllGather+GEMM on the first GPU, with rows that come over a paced link: what of their way is hidden.
+    Overlap(BenchOptions),
     /// Say what can be measured.
     List,
     /// Draw the picture of a record again.

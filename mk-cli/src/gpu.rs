@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use mk_core::{Registry, Session};
 use mk_kernel::driver::{Context, Device, Driver};
-use mk_kernel::{Arch, Built, Cache, Compiler, Gpu, Limits, Options, Source};
+use mk_kernel::{Arch, Built, Cache, Compiler, Gpu, Limits, Options, Pace, Source};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What sessions on the first GPU share, so that another one opens quickly.
@@ -26,6 +26,8 @@ pub(crate) enum How {
     Traced,
     /// By one kernel that stays.
     Resident,
+    /// A launch a run, and what comm tasks move waits for a link that is not there.
+    Paced(Pace),
 }
 
 impl FirstGpu {
@@ -72,7 +74,8 @@ impl FirstGpu {
     /// As [`FirstGpu::open`].
     pub(crate) fn session(&self, registry: &Registry, limits: Limits, how: How) -> Result<Gpu, Failure> {
         let trace = how == How::Traced;
-        let built = self.kernel(registry, Options { arch: self.arch, trace })?;
+        let pace = if let How::Paced(pace) = how { Some(pace) } else { None };
+        let built = self.kernel(registry, Options { arch: self.arch, trace, pace })?;
         let shared = built.report.dynamic_shared_bytes.unwrap_or(mk_kernel::abi::Geometry::SHARED_BYTES);
         let builder = Gpu::builder(registry).all(&self.device).limits(limits).trace(trace);
         let builder = if how == How::Resident { builder.resident() } else { builder };

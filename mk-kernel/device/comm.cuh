@@ -162,6 +162,30 @@ struct Comm : Context {
         raise(stored_2);
     }
 
+    // -- a link that is not there, in kernels that are built with one
+
+#ifdef MK_PACE_GB_PER_S
+    // So many bytes are asked for, into the slot that is filled next: they have come when all before them have passed the link, and they.
+    DEV void pace_asks(u32 bytes) {
+        if (!leads()) return;
+        const u64 now = ptx::global_timer_ns(), was = ptx::compare_and_swap(&mk_link.began_ns, 0, now);
+        const u64 all = ptx::fetch_add(&mk_link.bytes, bytes) + bytes;
+        const u64 due = (was == 0 ? now : was) + MK_PACE_LATENCY_NS + all / MK_PACE_GB_PER_S;
+        at<u64>(Arena::DUE + filled % SLOTS * 8) = due;
+    }
+
+    // Waits until what is in the slot that is taken next has come.
+    DEV void pace_waits() {
+        __syncwarp();
+        const u64 due = at<const u64>(Arena::DUE + taken % SLOTS * 8);
+        while (ptx::global_timer_ns() < due && !dead) dead = aborted();
+        agree();
+    }
+#else
+    DEV void pace_asks(u32) {}
+    DEV void pace_waits() {}
+#endif
+
     // Before the warp leaves: copies that are under way still use shared memory.
     DEV void drain() {
         const u64 since = ptx::clock();
@@ -271,6 +295,7 @@ struct Transfer {
 
     DEV void read() {
         const u32 rows = in.rows(job), bytes = in.bytes(job);
+        c.pace_asks(rows * bytes);
         const Group g = c.fill_slot(job.adds ? 2 * rows * bytes : rows * bytes);
         load(g, 0, job.src, rows, bytes);
         if (job.adds) load(g, HALF, job.dst, rows, bytes);
@@ -279,6 +304,7 @@ struct Transfer {
 
     DEV void write() {
         const u32 rows = out.rows(job), bytes = out.bytes(job);
+        c.pace_waits();
         u32 from = c.take_slot();
         if (c.dead) return;
         if (job.adds) {

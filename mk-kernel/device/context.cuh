@@ -61,12 +61,25 @@ constexpr u32 COMM_FULL = STORED + TASK_SLOTS * BARRIER;
 // before); all roles have ended it.
 constexpr u32 RUN_BEGINS = COMM_FULL + COMM_SLOTS * BARRIER;
 constexpr u32 RUN_ENDS = RUN_BEGINS + BARRIER;
+#ifdef MK_PACE_GB_PER_S
+constexpr u32 DUE = RUN_ENDS + BARRIER;  // by slot of the comm ring: when what is in it has come
+constexpr u32 BYTES = DUE + COMM_SLOTS * 8;
+#else
 constexpr u32 BYTES = RUN_ENDS + BARRIER;
+#endif
 static_assert(BYTES <= SHARED_BYTES, "a block of Hopper has 227 KB");
 static_assert(RECORDS % 16 == 0 && PARAMS % 16 == 0 && BRIEFS % 8 == 0 && LEDGERS % 8 == 0 && EPOCHS % 8 == 0 && FULL_MATH % 8 == 0, "alignment");
 }  // namespace Arena
 
 // ---------------------------------------------------------------------------------------------- context
+
+#ifdef MK_PACE_GB_PER_S
+// A link that is not there: when the run's first chunk was asked for, and bytes that were asked for since.
+struct Link {
+    u64 began_ns, bytes;
+};
+__device__ Link mk_link;
+#endif
 
 // How long a role that leaves waits for copies that are under way: SM clocks, a millisecond. A copy of 16 KB takes microseconds.
 constexpr u64 COPIES_PATIENCE = 2'000'000;

@@ -330,6 +330,12 @@ DEV u32 fetch_add_acq_rel(u32* p, u32 v) {
     return was;
 }
 
+DEV u64 fetch_add(u64* p, u64 v) {
+    u64 was;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(was) : "l"(p), "l"(v) : "memory");
+    return was;
+}
+
 // If `yes`, without a branch: replaces what is there only if that is `expected`, and leaves in `was` what was there. Relaxed, and
 // among the threads of this GPU only. It is written in place: nothing waits for it before it is used.
 DEV void compare_and_swap_if(bool yes, u64* p, u64 expected, u64 v, u64& was) {

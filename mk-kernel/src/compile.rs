@@ -68,11 +68,24 @@ pub struct Options {
     pub arch: Arch,
     /// With a trace ring for each role. Costs time.
     pub trace: bool,
+    /// Whether what comm tasks move waits for a link that is not there.
+    pub pace: Option<Pace>,
+}
+
+/// A link that is not there, for measuring on one GPU what another one's rows would hide behind: what the comm tasks of all
+/// lanes move passes through it one after the other, and comes so much later, and so does what is posted behind it. For
+/// programs in which one rank of the GPU moves anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Bytes a nanosecond.
+    pub gb_per_s: u32,
+    /// Nanoseconds.
+    pub latency_ns: u32,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { arch: Arch::SM_90A, trace: false }
+        Options { arch: Arch::SM_90A, trace: false, pace: None }
     }
 }
 
@@ -87,6 +100,10 @@ impl Options {
         ];
         if self.trace {
             list.push("--define-macro=MK_TRACE=1".into());
+        }
+        if let Some(Pace { gb_per_s, latency_ns }) = self.pace {
+            list.push(format!("--define-macro=MK_PACE_GB_PER_S={gb_per_s}"));
+            list.push(format!("--define-macro=MK_PACE_LATENCY_NS={latency_ns}"));
         }
         list
     }

@@ -16,7 +16,7 @@ mod session;
 
 pub use cache::{Built, Cache};
 pub use codegen::{ABI_HEADER, Header, Source, TABLE_HEADER, TableEntry};
-pub use compile::{Arch, Compiled, Compiler, Options};
+pub use compile::{Arch, Compiled, Compiler, Options, Pace};
 pub use error::Error;
 pub use layout::{ConstPtr, MutPtr};
 pub use mk_cuda as driver;

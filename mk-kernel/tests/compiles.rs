@@ -133,7 +133,7 @@ fn a_call_near_wgmma_is_refused_by_the_assembler_s_own_advice() {
 fn an_architecture_must_be_known_to_the_compiler_and_enough_for_every_handler() {
     let Some(compiler) = compiler() else { return };
     let plain = source("own/kernel.cuh", EMPTY);
-    let on = |arch: &str| Options { arch: arch.parse().unwrap(), trace: false };
+    let on = |arch: &str| Options { arch: arch.parse().unwrap(), ..Options::default() };
     let e = compiler.compile(&plain, &on("sm_37")).unwrap_err();
     assert!(matches!(&e, Error::Arch { allowed, .. } if allowed.contains("sm_90")), "{e:?}");
     compiler.compile(&plain, &on("sm_100a")).unwrap();

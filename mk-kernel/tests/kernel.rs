@@ -6,7 +6,7 @@ mod common;
 
 use common::{compiler, everything};
 use mk_kernel::abi::Geometry;
-use mk_kernel::{Cache, MachineCode, Options, Report, Source};
+use mk_kernel::{Cache, MachineCode, Options, Pace, Report, Source};
 use std::time::{Duration, Instant};
 
 /// What a user waits for at most: the first time, and any other.
@@ -91,6 +91,16 @@ fn check_machine_code(cubin: &[u8]) {
     println!("{facts:?}");
     assert!(facts.hgmma > 0 && facts.bulk_copies > 0, "{facts:?}");
     assert_eq!((facts.non_coherent_loads, facts.local_accesses, facts.yields), (0, 0, 0), "{facts:?}");
+}
+
+#[test]
+fn with_a_pace_it_is_as_good() {
+    let Some(compiler) = compiler() else { return };
+    let options = Options { pace: Some(Pace { gb_per_s: 350, latency_ns: 1200 }), ..Options::default() };
+    let paced = compiler.compile(&Source::of(&everything()).unwrap(), &options).unwrap();
+    check(&paced.report);
+    check_machine_code(&paced.cubin);
+    assert!(paced.ptx.contains("mk_link"), "it has a link");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod gemm;
 mod gpu;
+mod overlap;
 mod peak;
 mod plot;
 mod record;
@@ -35,7 +36,7 @@ pub(crate) struct Bench {
 }
 
 /// All of them.
-pub(crate) const BENCHES: [&Bench; 3] = [&sim::BENCH, &gpu::BENCH, &gemm::BENCH];
+pub(crate) const BENCHES: [&Bench; 4] = [&sim::BENCH, &gpu::BENCH, &gemm::BENCH, &overlap::BENCH];
 
 /// `mk bench`.
 pub(crate) fn bench(name: &BenchName, console: &mut Console<'_>) -> Result<(), Failure> {
@@ -43,6 +44,7 @@ pub(crate) fn bench(name: &BenchName, console: &mut Console<'_>) -> Result<(), F
         BenchName::Sim(options) => run(&sim::BENCH, options, console),
         BenchName::Gpu(options) => run(&gpu::BENCH, options, console),
         BenchName::Gemm(options) => run(&gemm::BENCH, options, console),
+        BenchName::Overlap(options) => run(&overlap::BENCH, options, console),
         BenchName::List => list(console),
         BenchName::Plot(options) => draw(options, console),
     }

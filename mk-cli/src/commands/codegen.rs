@@ -119,7 +119,7 @@ fn build(
     let start = Instant::now();
     let built = {
         let _step = console.step("compiling");
-        Cache::user().build(&compiler, source, &Options { arch, trace: false })
+        Cache::user().build(&compiler, source, &Options { arch, ..Options::default() })
     };
     if let Err(Error::Rejected { report, .. }) = &built {
         show_report(report, console);

@@ -117,7 +117,7 @@ impl<'a> GpuBuilder<'a> {
 fn build(source: &Source, device: &Device, trace: bool) -> Result<(Vec<u8>, u32), Error> {
     let [major, minor] = device.facts().capability;
     let arch: Arch = format!("sm_{major}{minor}a").parse()?;
-    let options = Options { arch, trace };
+    let options = Options { arch, trace, ..Options::default() };
     let built = Cache::user().build(&Compiler::find()?, source, &options)?;
     Ok((built.cubin, built.report.dynamic_shared_bytes.unwrap_or(Geometry::SHARED_BYTES)))
 }

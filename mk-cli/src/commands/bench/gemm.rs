@@ -13,6 +13,7 @@ use super::rig::runner::{Runner, Work, wrong};
 use super::rig::workload::Workload;
 use super::{Bench, Measurement};
 use crate::error::Failure;
+use crate::gpu::How;
 use cublas::{Cublas, Product};
 use mk_compute::AllGatherGemm;
 use mk_core::{Bindings, DType, Rank, Registry, Tensor};
@@ -146,7 +147,7 @@ impl Comparison {
             inputs,
             Bindings::new(),
         )?;
-        let mut runner = Runner::open(machine, registry, Limits::default(), false)?;
+        let mut runner = Runner::open(machine, registry, Limits::default(), How::Launched)?;
         let work = runner.bind(&workload)?;
         let theirs = runner.memory(m * n * dtype.bytes())?;
         let [a, b] =

@@ -7,6 +7,7 @@ use super::super::rig::machine::Machine;
 use super::super::rig::runner::Runner;
 use super::super::rig::workload::Workload;
 use crate::error::Failure;
+use crate::gpu::How;
 use mk_core::Registry;
 use mk_kernel::Limits;
 use serde_json::{Value, json};
@@ -87,7 +88,7 @@ pub(super) fn alternate(
     registry: &Registry,
     [one, other]: &[Workload; 2],
 ) -> Result<[Vec<f64>; 2], Failure> {
-    let mut runner = Runner::open(machine, registry, Limits::default(), false)?;
+    let mut runner = Runner::open(machine, registry, Limits::default(), How::Launched)?;
     let works = [runner.bind(one)?, runner.bind(other)?];
     runner.alternate(&works, samples)
 }

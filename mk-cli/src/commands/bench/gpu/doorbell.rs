@@ -8,6 +8,7 @@ use super::super::rig::runner::{Runner, Work, micros};
 use super::super::rig::workload::Workload;
 use super::dispatch::From;
 use crate::error::Failure;
+use crate::gpu::How;
 use mk_core::Registry;
 use mk_kernel::Limits;
 use serde_json::json;
@@ -64,13 +65,13 @@ pub(super) fn measure(m: &mut Measurement<'_, '_>, machine: &Machine) -> Result<
     let (registry, samples) = (registry(1)?, m.many_samples());
     let workload = workload(&registry, machine)?;
     let _step = m.step("launches and doorbells");
-    let mut runner = Runner::open(machine, &registry, Limits::default(), false)?;
+    let mut runner = Runner::open(machine, &registry, Limits::default(), How::Launched)?;
     let work = runner.bind(&workload)?;
     let launched = Trips::measure(&mut runner, &work, End::Told, samples)?;
     let synchronised = Trips::measure(&mut runner, &work, End::Synchronised, samples)?;
     drop((work, runner));
     // The kernel that stays takes all multiprocessors, so it comes when launches have been measured.
-    let mut runner = Runner::open(machine, &registry, Limits::default(), true)?;
+    let mut runner = Runner::open(machine, &registry, Limits::default(), How::Resident)?;
     let work = runner.bind(&workload)?;
     let rung = Trips::measure(&mut runner, &work, End::Told, samples)?;
     runner.park()?;

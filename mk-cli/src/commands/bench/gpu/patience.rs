@@ -7,6 +7,7 @@ use super::super::rig::runner::Runner;
 use super::super::rig::workload::Workload;
 use super::hops::Tasks;
 use crate::error::{Exit, Failure, internal};
+use crate::gpu::How;
 use mk_core::{Rank, Reason, RunError};
 use mk_kernel::{Limits, Sabotage};
 use serde_json::json;
@@ -38,7 +39,8 @@ fn times(machine: &Machine, resident: bool, samples: u16) -> Result<Vec<f64>, Fa
     let workload = Workload::bare(program, &registry, &machine.hardware)?;
     let (start_us, run_us) = (BOUND_MS * 1_000, BOUND_MS * 1_000);
     let limits = Limits { start_us, run_us, ..Limits::default() };
-    let mut runner = Runner::open(machine, &registry, limits, resident)?;
+    let how = if resident { How::Resident } else { How::Launched };
+    let mut runner = Runner::open(machine, &registry, limits, how)?;
     (0..samples).map(|_| time(&mut runner, &workload)).collect()
 }
 

@@ -6,7 +6,7 @@ use super::machine::Machine;
 use super::workload::Workload;
 use crate::error::{Exit, Failure};
 use crate::gpu::How;
-use mk_core::{Bindings, Explanation, Io, Rank, RegionKind, Registry, RunError, Tensor, Verified};
+use mk_core::{Bindings, Explanation, Io, Rank, RegionKind, Registry, RunError, Session, Tensor, Verified};
 use mk_kernel::driver::{self, Context, DeviceMemory, Event, Memory as _, Stream};
 use mk_kernel::{Bound, DeviceTensor, DeviceTensors, Gpu, Limits, Sabotage};
 use std::time::{Duration, Instant};
@@ -50,12 +50,16 @@ impl Runner {
         machine: &Machine,
         registry: &Registry,
         limits: Limits,
-        resident: bool,
+        how: How,
     ) -> Result<Runner, Failure> {
-        let how = if resident { How::Resident } else { How::Launched };
         let gpu = machine.gpu.session(registry, limits, how)?;
         let context = machine.gpu.device().context()?;
         Ok(Runner { gpu, stream: Stream::new(&context)?, context })
+    }
+
+    /// One run on tensors of the host.
+    pub(in crate::commands::bench) fn run(&mut self, workload: &Workload) -> Result<Bindings, Failure> {
+        Ok(Session::run(&mut self.gpu, &workload.program, &workload.tensors)?)
     }
 
     /// Takes memory for a workload, and fills it.

@@ -1,0 +1,252 @@
+//! `mk bench overlap`: how much of its communication AllGather+GEMM hides, on the first GPU.
+//!
+//! The program is the one that is planned for two GPUs, but of rank 1 there is only what rank 0 needs of it: that its rows are
+//! there. Rank 0 has all SMs but one, and pulls those rows, which lie in the same GPU's memory, over a link that is not there: a kernel
+//! is built for it in which what is moved, and what is posted behind it, waits as a link of so many GB/s would let it. Beside it
+//! are measured, in the same kernel and on as many SMs: the same product with all rows there ("GEMM alone"), and the same program
+//! without its tiles ("comm alone"). What is hidden is all if the whole takes no longer than the longer of the two.
+
+mod side;
+
+use super::plot::{Panel, Point};
+use super::record::{Case, Record, median};
+use super::rig::machine::{Machine, registry};
+use super::rig::runner::{Runner, Work, wrong};
+use super::rig::workload::Workload;
+use super::{Bench, Measurement};
+use crate::error::Failure;
+use crate::gpu::How;
+use mk_compute::{AllGatherGemm, Gather, Plan};
+use mk_core::{Bindings, DType, Hardware, Program, Rank, Registry, Tensor};
+use mk_kernel::{Limits, Pace};
+use serde_json::{Value, json};
+
+pub(super) const BENCH: Bench = Bench {
+    name: "overlap",
+    about: "AllGather+GEMM on the first GPU with rows that come over a paced link: what of their way is hidden",
+    measure,
+    shows: "AllGather+GEMM beside its product and its communication alone",
+    panels,
+};
+
+/// Rows, and what is summed over; a rank has half as many columns. And how long the whole may take, over the longer of its parts.
+const SIZES: [(u64, f64); 3] = [(4096, 1.06), (8192, 1.02), (16384, 1.02)];
+/// One direction of NVLink, as SMs reach it.
+const LINK: Pace = Pace { gb_per_s: 350, latency_ns: 1_200 };
+const DTYPE: DType = DType::Bf16;
+/// A batch of runs takes about so long.
+const BATCH_US: f64 = 4_000.0;
+const MOST_RUNS: f64 = 40.0;
+const WARM_UP_RUNS: u32 = 20;
+/// Random numbers, repeated: a prime, so that no two rows of a matrix are alike.
+const NUMBERS: u64 = 1_048_573;
+/// What is measured beside the whole.
+const PARTS: [&str; 2] = ["GEMM alone", "comm alone"];
+
+fn measure(m: &mut Measurement<'_, '_>) -> Result<(), Failure> {
+    let machine = {
+        let _step = m.step("looking for a GPU");
+        Machine::find()?
+    };
+    m.gpu = Some(machine.record()?);
+    let registry = registry(2)?;
+    for (n, bar) in SIZES {
+        let _step = m.step(name(n));
+        let plans = Plans::new(n, &registry, &machine.hardware)?;
+        let times = Measured::of(&machine, &registry, n, &plans)?.times(m.many_samples())?;
+        m.keep(times.case(n, &plans, bar));
+    }
+    Ok(())
+}
+
+fn name(n: u64) -> String {
+    format!("AllGather+GEMM {n} x {} x {n} {DTYPE}, 2 ranks", n / 2)
+}
+
+/// The programs, and how the whole was planned.
+struct Plans {
+    whole: Program,
+    gemm: Program,
+    comm: Program,
+    settings: String,
+    lanes: u16,
+}
+
+impl Plans {
+    fn new(n: u64, registry: &Registry, hardware: &Hardware) -> Result<Plans, Failure> {
+        let lanes = u16::try_from(hardware.lanes().saturating_sub(1)).unwrap_or(u16::MAX);
+        let op = AllGatherGemm::new(n, n, n, DTYPE).hardware(hardware.clone()).lanes(lanes);
+        let op = op.plan_kind(Plan::Fused).gather(Gather::Pull);
+        let choice = op.choose(registry)?;
+        let whole = side::one_side(op.plan_chosen(&choice, registry)?);
+        let comm = side::without_tiles(whole.clone());
+        let alone = AllGatherGemm::new(n, n / 2, n, DTYPE).hardware(hardware.clone()).lanes(lanes);
+        let gemm = alone.group([Rank(0)]).plan(registry)?;
+        Ok(Plans { whole, gemm, comm, settings: choice.settings.to_string(), lanes })
+    }
+}
+
+/// Programs in one session, bound.
+struct Measured {
+    runner: Runner,
+    /// The whole, and its parts.
+    works: [Work; 3],
+}
+
+/// Microseconds of a run: of the whole, and of its parts.
+struct Times([Vec<f64>; 3]);
+
+impl Measured {
+    /// Both ways to the product must give the same bits of whole numbers; then there are others.
+    fn of(machine: &Machine, registry: &Registry, n: u64, plans: &Plans) -> Result<Measured, Failure> {
+        let mut runner = Runner::open(machine, registry, Limits::default(), How::Paced(LINK))?;
+        let workloads = |of| -> Result<Vec<Workload>, Failure> {
+            let programs = [&plans.whole, &plans.gemm, &plans.comm].into_iter().zip(inputs(n, of));
+            programs
+                .map(|(program, tensors)| {
+                    Workload::new(program.clone(), registry, &machine.hardware, tensors, Bindings::new())
+                })
+                .collect()
+        };
+        let results =
+            workloads(whole_number)?.iter().map(|w| runner.run(w)).collect::<Result<Vec<_>, _>>()?;
+        let c = |part: usize| results[part].get(Rank(0), AllGatherGemm::C);
+        if c(0).is_none() || c(0) != c(1) {
+            return Err(wrong(&name(n), "C, beside that of the product alone"));
+        }
+        let mut bind = |workload: &Workload| {
+            // Rows on the symmetric heap stay what the last run on tensors of the host has left there.
+            runner.run(workload)?;
+            runner.bind(workload)
+        };
+        let works = workloads(|x| x)?.iter().map(&mut bind).collect::<Result<Vec<Work>, Failure>>()?;
+        let works = works.try_into().unwrap_or_else(|_| unreachable!("three programs"));
+        Ok(Measured { runner, works })
+    }
+
+    /// In turn, so that all meet the same clocks.
+    fn times(mut self, samples: u16) -> Result<Times, Failure> {
+        let mut runs = [0; 3];
+        for (runs, work) in runs.iter_mut().zip(&self.works) {
+            let us = self.runner.follow(work, WARM_UP_RUNS)?;
+            *runs = (BATCH_US / us).clamp(1.0, MOST_RUNS).round() as u32;
+        }
+        let mut times = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..samples {
+            for ((times, work), runs) in times.iter_mut().zip(&self.works).zip(runs) {
+                times.push(self.runner.follow(work, runs)?);
+            }
+        }
+        Ok(Times(times))
+    }
+}
+
+impl Times {
+    /// The ratio is that to the longer part.
+    fn case(self, n: u64, plans: &Plans, bar: f64) -> Case {
+        let Times([whole, gemm, comm]) = self;
+        let params = json!({
+            "n": n, "lanes": plans.lanes, "settings": plans.settings,
+            "gb_per_s": LINK.gb_per_s, "latency_ns": LINK.latency_ns, "alone_us": [median(&gemm), median(&comm)],
+        });
+        let (longer, samples) =
+            if median(&gemm) >= median(&comm) { (PARTS[0], gemm) } else { (PARTS[1], comm) };
+        Case::new(name(n), params, "us", whole).against(longer, samples).at_most(bar)
+    }
+}
+
+/// What the whole, the product and the communication are given: A of both ranks and B of rank 0; all of A, for rank 1 takes no part;
+/// and A alone. Random numbers from -1 to 1 that `of` changes.
+fn inputs(n: u64, of: fn(f32) -> f32) -> [Bindings; 3] {
+    let numbers = |seed, rows, cols| {
+        let numbers = reference::uniform_block(seed, 0, [0, 0], [1, NUMBERS]);
+        let numbers: Vec<f32> = numbers.into_iter().map(of).collect();
+        let some = Tensor::from_f32(DTYPE, 1, NUMBERS, &numbers).bytes;
+        let bytes = some.iter().copied().cycle().take((rows * cols * DTYPE.bytes()) as usize).collect();
+        Tensor { dtype: DTYPE, rows, cols, bytes }
+    };
+    let (a, b, nothing) = (numbers(0, n, n), numbers(1, n, n / 2), Tensor::zeros(DTYPE, 0, 0));
+    let (top, bottom) = a.bytes.split_at(a.bytes.len() / 2);
+    let [top, bottom] = [top, bottom].map(|half| Tensor { rows: n / 2, bytes: half.to_vec(), ..a });
+    let given = |a: [&Tensor; 2], b: &Tensor| {
+        let mut bindings = Bindings::new();
+        for (rank, (a, b)) in a.into_iter().zip([b, &nothing]).enumerate() {
+            bindings.set(Rank(rank as u16), AllGatherGemm::A, a.clone());
+            bindings.set(Rank(rank as u16), AllGatherGemm::B, b.clone());
+        }
+        bindings
+    };
+    [given([&top, &bottom], &b), given([&a, &nothing], &b), given([&top, &bottom], &nothing)]
+}
+
+/// From -2 to 1: sums of a million products are exact in f32.
+fn whole_number(x: f32) -> f32 {
+    (x * 2.0).floor()
+}
+
+/// The whole and its parts, against n.
+fn panels(record: &Record) -> Vec<Panel> {
+    let mut panel = Panel::new("bf16", "n", "time of a run, us", None);
+    for case in &record.cases {
+        let Some(n) = case.params.get("n").and_then(Value::as_f64) else { continue };
+        panel.series("AllGather+GEMM").points.extend(Point::of(n, &case.ours));
+        let alone = case.params.get("alone_us").and_then(Value::as_array);
+        for (part, us) in PARTS.into_iter().zip(alone.into_iter().flatten().filter_map(Value::as_f64)) {
+            panel.series(part).points.extend(Point::of(n, &[us]));
+        }
+    }
+    vec![panel]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mk_core::Session as _;
+    use mk_sim::Simulator;
+
+    /// Small, on few lanes.
+    fn plans(registry: &Registry) -> Plans {
+        let hardware = Hardware { sms: 9, ..Hardware::h200() };
+        Plans::new(512, registry, &hardware).unwrap()
+    }
+
+    #[test]
+    fn one_side_computes_what_the_product_alone_does() {
+        let registry = registry(2).unwrap();
+        let (plans, hardware) = (plans(&registry), Hardware::h200());
+        let run = |program: &Program, tensors: &Bindings| {
+            let verified = program.clone().verify(&registry, &hardware).unwrap();
+            Simulator::builder(&registry).build().run(&verified, tensors).unwrap()
+        };
+        let [of_whole, of_gemm, of_comm] = inputs(512, whole_number);
+        let (whole, alone) = (run(&plans.whole, &of_whole), run(&plans.gemm, &of_gemm));
+        let c = |b: &Bindings| b.get(Rank(0), AllGatherGemm::C).unwrap().clone();
+        assert_eq!(c(&whole), c(&alone));
+        assert_eq!((c(&whole).rows, c(&whole).cols), (512, 256));
+        run(&plans.comm, &of_comm);
+    }
+
+    #[test]
+    fn the_parts_have_what_they_should() {
+        let registry = registry(2).unwrap();
+        let Plans { whole, gemm, comm, lanes, .. } = plans(&registry);
+        let count = |p: &Program, name: &str| {
+            p.tasks.iter().filter(|t| p.handlers[t.op.index()].name == name).count()
+        };
+        assert_eq!((lanes, &whole.lanes, &comm.lanes), (8, &vec![8, 1], &vec![8, 1]));
+        assert!(count(&whole, "gemm") > 0 && count(&whole, "nvlink.get") > 0);
+        assert_eq!((count(&gemm, "gemm"), count(&gemm, "nvlink.get")), (count(&whole, "gemm"), 0));
+        assert_eq!((count(&comm, "gemm"), count(&comm, "nvlink.get")), (0, count(&whole, "nvlink.get")));
+    }
+
+    #[test]
+    fn the_ratio_is_that_to_the_longer_part() {
+        let registry = registry(2).unwrap();
+        let times = Times([vec![105.0], vec![100.0], vec![80.0]]);
+        let case = times.case(4096, &plans(&registry), 1.06);
+        assert!(case.passes(1.0) && case.text(1.0).contains("1.050 of GEMM alone"), "{}", case.text(1.0));
+        let panels = panels(&Record::new("overlap", vec![case]));
+        let lines: Vec<usize> = panels[0].lines.iter().map(|l| l.points.len()).collect();
+        assert_eq!(lines, [1, 1, 1]);
+    }
+}
