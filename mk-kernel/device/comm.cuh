@@ -165,13 +165,14 @@ struct Comm : Context {
     // -- a link that is not there, in kernels that are built with one
 
 #ifdef MK_PACE_GB_PER_S
-    // So many bytes are asked for, into the slot that is filled next: they have come when all before them have passed the link, and they.
+    // So many bytes are asked for, into the slot that is filled next: they have come when all before them have passed the link, and they,
+    // and so much later.
     DEV void pace_asks(u32 bytes) {
         if (!leads()) return;
-        const u64 now = ptx::global_timer_ns(), was = ptx::compare_and_swap(&mk_link.began_ns, 0, now);
-        const u64 all = ptx::fetch_add(&mk_link.bytes, bytes) + bytes;
-        const u64 due = (was == 0 ? now : was) + MK_PACE_LATENCY_NS + all / MK_PACE_GB_PER_S;
-        at<u64>(Arena::DUE + filled % SLOTS * 8) = due;
+        const u64 passes_ps = (u64)bytes * 1000 / MK_PACE_GB_PER_S;
+        ptx::max_relaxed(&mk_link, ptx::global_timer_ns() * 1000);
+        const u64 passed_ps = ptx::fetch_add(&mk_link, passes_ps) + passes_ps;
+        at<u64>(Arena::DUE + filled % SLOTS * 8) = passed_ps / 1000 + MK_PACE_LATENCY_NS;
     }
 
     // Waits until what is in the slot that is taken next has come.

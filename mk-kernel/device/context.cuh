@@ -74,11 +74,8 @@ static_assert(RECORDS % 16 == 0 && PARAMS % 16 == 0 && BRIEFS % 8 == 0 && LEDGER
 // ---------------------------------------------------------------------------------------------- context
 
 #ifdef MK_PACE_GB_PER_S
-// A link that is not there: when the run's first chunk was asked for, and bytes that were asked for since.
-struct Link {
-    u64 began_ns, bytes;
-};
-__device__ Link mk_link;
+// A link that is not there: when it is free, in picoseconds of the global timer.
+__device__ u64 mk_link;
 #endif
 
 // How long a role that leaves waits for copies that are under way: SM clocks, a millisecond. A copy of 16 KB takes microseconds.

@@ -249,10 +249,6 @@ struct Lane {
         const u32 i = thread() < CLOCKS ? thread() : CLOCKS - 1;  // the last one by several threads
         ptx::store_relaxed_if(!failed && p.clocks[i], p.clocks[i], c.epoch(i) + 1);
         ptx::store_relaxed_if(!failed && leads, p.left, 0);
-#ifdef MK_PACE_GB_PER_S
-        ptx::store_relaxed_if(leads, &mk_link.began_ns, 0);
-        ptx::store_relaxed_if(leads, &mk_link.bytes, 0);
-#endif
         __syncwarp();
         ptx::fence_system();
         ptx::store_relaxed_if(failed && leads, &p.outcome->faulted, 1);

@@ -330,6 +330,11 @@ DEV u32 fetch_add_acq_rel(u32* p, u32 v) {
     return was;
 }
 
+// Raises what is there to `v`. Relaxed, and among the threads of this GPU only.
+DEV void max_relaxed(u64* p, u64 v) {
+    asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
 DEV u64 fetch_add(u64* p, u64 v) {
     u64 was;
     asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(was) : "l"(p), "l"(v) : "memory");

@@ -1,7 +1,7 @@
 //! One rank of a program that was planned for two.
 
 use mk_compute::AllGatherGemm;
-use mk_core::{Lane, Program, Queue, Rank, Shape, Stream, StreamTasks, Task};
+use mk_core::{CopyArgs, DeviceAbi as _, Io, Lane, Program, Queue, Rank, Shape, Stream, StreamTasks, Task};
 
 /// All that rank 0 does for itself, and of rank 1, on one lane, what that needs of it: that its rows are there, and that they stay
 /// until they are read.
@@ -21,6 +21,19 @@ pub(super) fn one_side(program: Program) -> Program {
         shrink(&mut side, name, 1);
     }
     side
+}
+
+/// With all rows there from the start: what moves them moves none, and posts at once. They are given by the caller.
+pub(super) fn with_all_rows(mut program: Program) -> Program {
+    let get = program.handlers.iter().position(|h| h.name.ends_with(".get"));
+    for task in program.tasks.iter_mut().filter(|t| Some(t.op.index()) == get) {
+        task.args = CopyArgs { rows: 0, ..CopyArgs::from_bytes(&task.args) }.to_bytes();
+    }
+    for region in program.regions.iter_mut().filter(|r| r.name == AllGatherGemm::GATHER) {
+        region.io = Io::InOut;
+        region.shape = Shape::PerRank(vec![region.extent(Rank(0)), [0, 0]]);
+    }
+    program
 }
 
 /// Without what multiplies.
