@@ -76,7 +76,8 @@ struct Gemm {
     // ------------------------------------------------------------------------------------------ load
 
     // Rows of A that are loaded. What is multiplied below them is what was there, and never reaches the output.
-    static DEV u32 box_rows(const Args& a) { return a.rows > BOX_ROWS ? ROWS : a.rows > 16 ? BOX_ROWS : 16; }
+    static constexpr u32 FEW_ROWS = 16;
+    static DEV u32 box_rows(const Args& a) { return a.rows > BOX_ROWS ? ROWS : a.rows > FEW_ROWS ? BOX_ROWS : FEW_ROWS; }
 
     // Beyond the region TMA fills in zeros, which takes longer than rows that are there. Rows and columns beyond the tile but inside
     // the region (another tile's) may be loaded; they never reach the output.
@@ -249,8 +250,8 @@ struct Gemm {
     // ------------------------------------------------------------------------------------------ output
 
     // Each warp has 16 rows of the tile, and stages 64 columns of them at a time, to write rows of 128 bytes: no barrier but the
-    // warp's own. Its threads store what belongs to this tile: to leave that to TMA, box by box, took four times as long, for
-    // the next box may be staged only when the last one has been read.
+    // warp's own. Its threads store what belongs to this tile. (Left to TMA, box by box, the next box may be staged only
+    // when the last one has been read, and parts of a box need these stores all the same.)
     template <u32 DTYPE, u32 BOXES>
     static DEV void write(Frame& f, const Args& a, const float (&sum)[32 * BOXES]) {
         const u32 lane = threadIdx.x % WARP, row = lane / 8, chunk = lane % 8;  // of the first of four rounds
@@ -271,7 +272,8 @@ struct Gemm {
         }
     }
 
-    // 16 x 64 elements from the fragments of wgmma to staging, in a swizzle that keeps both its writers and its readers from meeting in a bank.
+    // 16 x 64 elements from the fragments of wgmma to staging, in a swizzle that keeps both its writers and its readers from
+    // meeting in a bank.
     template <u32 DTYPE>
     static DEV void stage(u32 staging, const float* sum) {
         const u32 lane = threadIdx.x % WARP, matrix = lane / 8, row = matrix % 2 * 8 + lane % 8;

@@ -302,7 +302,7 @@ pub struct Device {
     pub source: &'static str,
     /// The struct that holds the role functions.
     pub name: &'static str,
-    /// Pages of a group, 16 KB each.
+    /// Pages of a group, 16 KB each, at most.
     pub pages: u8,
     /// Registers a math thread may use.
     pub math_registers: u16,

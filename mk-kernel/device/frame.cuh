@@ -19,17 +19,17 @@
 //   load   before each block (as the walks of the Rust `spec` count them) `reach`; for each group `acquire` with exactly the bytes
 //          that come (fewer, and its reader waits until its bound), then `load_rows` or `load_box`
 //   math   for each group `wait_full<ROLE_MATH>`, then either `pass`, or `release` once all four warps of this warpgroup have read
-//          it (after wgmma they have; else a named barrier), then `step`. A warpgroup without work does all of that, too. Its
-//          threads are threadIdx.x - WARPGROUP, from 0 to 255
-//          (what `release` takes of the task is `releaser()`, asked for before the loop over groups)
+//          it (after wgmma they have; else a named barrier), then `step`. What `release` takes of the task is `releaser()`, asked
+//          for before the loop. A warpgroup without work does all of that, too. Its threads are threadIdx.x - WARPGROUP, from 0
+//          to 255
 //   store  for each group `wait_done` (`wait_full<ROLE_STORE>` where there is no math), `store_rows`, `end_group`; `end_groups`
 //          in the end
 //
 // Two tasks that `Handler::shares` says have an operand in common may be asked to load it once for both (`shared_operand`): then
 // `load` calls `load_shared_box` for all of it, and math releases the groups.
 //
-// Leave out `group_pages` where all tasks have groups of `pages`, `store` where the math warps write the result themselves (they call `begin_output` first), and `math` where
-// bytes only move; all three, and `groups`, where nothing is touched. All roles walk through the same groups in the same
+// Leave out `group_pages` where all tasks have groups of `pages`, `store` where the math warps write the result themselves (they
+// call `begin_output` first), and `math` where bytes only move; `load`, `math`, `store` and `groups` where nothing is touched. All roles walk through the same groups in the same
 // order. Something must be loaded before anything is written: a task without operands takes one group of no bytes, since
 // it is the load role that waits for signals.
 //

@@ -118,7 +118,7 @@ struct Fetch {
     Frame& f;
     u32 turn = 0;  // tasks since the kernel began: slot and parity follow from it
     u32 page = 0;  // the next one of the ring
-    u32 ahead = 0;     // tasks that are described before their run begins
+    u32 ahead = 0;    // tasks that are described before their run begins
     Described first;  // of them, that of this thread
 
     DEV explicit Fetch(Frame& f) : f(f) {}
@@ -406,7 +406,7 @@ DEV void comm_role(u32 warp) {
 // ---------------------------------------------------------------------------------------------- the block
 
 // By one thread of each warp: what there is one of for each page by warp `page`, and so on. (The threads of one warp take turns
-// at it: all of them, each for its own, took 3 us.)
+// at it, and at the fences behind it: by all of them, each for its own, it was the longest part of a launch's start.)
 DEV void init_barriers(u32 shared, u32 warp) {
     static_assert(RING_PAGES <= THREADS / WARP && TASK_SLOTS <= THREADS / WARP, "a warp for each");
     const u32 at = shared + warp * Arena::BARRIER;

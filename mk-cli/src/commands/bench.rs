@@ -18,6 +18,7 @@ use crate::target;
 use mk_core::Explanation;
 use plot::Panel;
 use record::{Case, Record};
+use rig::machine::Machine;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +74,16 @@ impl Measurement<'_, '_> {
     /// Measurements of a case that takes microseconds.
     fn many_samples(&self) -> u16 {
         self.options.samples.saturating_mul(5)
+    }
+
+    /// The GPU that is measured, for the record, too.
+    fn machine(&mut self) -> Result<Machine, Failure> {
+        let machine = {
+            let _step = self.step("looking for a GPU");
+            Machine::find()?
+        };
+        self.gpu = Some(machine.record()?);
+        Ok(machine)
     }
 
     /// Shows that something is under way.

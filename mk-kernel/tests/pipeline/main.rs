@@ -17,11 +17,15 @@ mod barrier;
 mod block;
 #[path = "../common/mistakes.rs"]
 mod mistakes;
+mod pairs;
 mod roles;
 mod runs;
+#[path = "../common/schedules.rs"]
+mod schedules;
 
 use block::{Block, Kind, Task};
 use mistakes::{are_found, failure};
+use schedules::{by_priority, random};
 use shuttle::rand::{Rng, thread_rng};
 
 /// A mistake that is planted, to see that the model finds it.
@@ -157,52 +161,35 @@ fn run(bug: Option<Bug>, scenario: Scenario) {
     Block::new(random_runs(scenario), bug, scenario).run();
 }
 
+/// A role that spins for ever uses up its steps.
 const STEPS: usize = 1_000_000;
-
-fn config() -> shuttle::Config {
-    let mut config = shuttle::Config::new();
-    // A role that spins for ever uses up its steps.
-    config.max_steps = shuttle::MaxSteps::FailAfter(STEPS);
-    config.failure_persistence = shuttle::FailurePersistence::Print;
-    config
-}
-
-fn random(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
-    let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(7, iterations);
-    shuttle::Runner::new(scheduler, config()).run(test);
-}
-
-fn by_priority(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
-    let scheduler = shuttle::scheduler::PctScheduler::new_from_seed(7, 3, iterations);
-    shuttle::Runner::new(scheduler, config()).run(test);
-}
 
 #[test]
 fn handlers_of_any_kinds_follow_one_another_and_so_do_runs_and_every_role_leaves() {
-    random(150, || run(None, Scenario::Undisturbed));
+    random(STEPS, 150, || run(None, Scenario::Undisturbed));
 }
 
 #[test]
 fn the_same_holds_when_some_roles_are_much_faster_than_others() {
-    by_priority(150, || run(None, Scenario::Undisturbed));
+    by_priority(STEPS, 150, || run(None, Scenario::Undisturbed));
 }
 
 #[test]
 fn an_abort_at_any_point_lets_every_role_leave_and_no_run_follows() {
-    random(200, || run(None, Scenario::Abort));
-    by_priority(200, || run(None, Scenario::Abort));
+    random(STEPS, 200, || run(None, Scenario::Abort));
+    by_priority(STEPS, 200, || run(None, Scenario::Abort));
 }
 
 #[test]
 fn an_abort_while_a_handler_does_not_return_ends_the_lane_too() {
-    random(100, || run(None, Scenario::Stuck));
-    by_priority(100, || run(None, Scenario::Stuck));
+    random(STEPS, 100, || run(None, Scenario::Stuck));
+    by_priority(STEPS, 100, || run(None, Scenario::Stuck));
 }
 
 #[test]
 fn planted_mistakes_are_found() {
     are_found(&Bug::ALL, |bug| {
         let test = move || run(Some(bug), bug.scenario());
-        failure(move || random(1000, test)).or_else(|| failure(move || by_priority(1000, test)))
+        failure(move || random(STEPS, 1000, test)).or_else(|| failure(move || by_priority(STEPS, 1000, test)))
     });
 }

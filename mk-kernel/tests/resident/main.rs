@@ -17,22 +17,17 @@ mod host;
 mod lanes;
 #[path = "../common/mistakes.rs"]
 mod mistakes;
+#[path = "../common/schedules.rs"]
+mod schedules;
 mod shared;
 
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use schedules::{by_priority, random};
 
 /// A wait that does not end uses up its steps.
 const STEPS: usize = 200_000;
 
-fn config() -> shuttle::Config {
-    let mut config = shuttle::Config::new();
-    config.max_steps = shuttle::MaxSteps::FailAfter(STEPS);
-    config.failure_persistence = shuttle::FailurePersistence::Print;
-    config
-}
-
 /// Runs a test under so many schedules of each kind.
 fn explore(schedules: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
-    shuttle::Runner::new(RandomScheduler::new_from_seed(7, schedules), config()).run(test.clone());
-    shuttle::Runner::new(PctScheduler::new_from_seed(7, 3, schedules), config()).run(test);
+    random(STEPS, schedules, test.clone());
+    by_priority(STEPS, schedules, test);
 }

@@ -9,14 +9,14 @@ mod cublas;
 use super::plot::{Panel, Point};
 use super::record::{Case, Record, median};
 use super::rig::machine::{Machine, registry};
-use super::rig::runner::{Runner, Work, wrong};
-use super::rig::workload::Workload;
+use super::rig::runner::{Runner, Work, runs_of_batch, wrong};
+use super::rig::workload::{Workload, repeated, whole_number};
 use super::{Bench, Measurement};
 use crate::error::Failure;
 use crate::gpu::How;
 use cublas::{Cublas, Product};
 use mk_compute::AllGatherGemm;
-use mk_core::{Bindings, DType, Rank, Registry, Tensor};
+use mk_core::{Bindings, DType, Rank, Registry};
 use mk_kernel::Limits;
 use mk_kernel::driver::{DeviceMemory, Memory as _};
 use serde_json::{Value, json};
@@ -52,20 +52,11 @@ const THIN_BAR: f64 = 1.0 / 1.1;
 /// How far predicted times are from measured ones: the median.
 const PREDICTION_BAR: f64 = 0.15;
 
-/// A batch of runs takes about so long.
-const BATCH_US: f64 = 4_000.0;
-const MOST_RUNS: f64 = 40.0;
 /// Clocks rise, and caches fill.
 const WARM_UP: Duration = Duration::from_millis(60);
-/// Random numbers, repeated: a prime, so that no two rows of a matrix are alike.
-const NUMBERS: u64 = 1_048_573;
 
 fn measure(m: &mut Measurement<'_, '_>) -> Result<(), Failure> {
-    let machine = {
-        let _step = m.step("looking for a GPU");
-        Machine::find()?
-    };
-    m.gpu = Some(machine.record()?);
+    let machine = m.machine()?;
     let registry = registry(1)?;
     let compare = |m: &mut Measurement<'_, '_>, shape, dtype| {
         let _step = m.step(name(shape, dtype));
@@ -139,7 +130,7 @@ impl Comparison {
         let [m, n, k] = shape;
         let op = AllGatherGemm::new(m, n, k, dtype).hardware(machine.hardware.clone());
         let choice = op.choose(registry)?;
-        let inputs = inputs(shape, dtype, whole);
+        let inputs = inputs(shape, dtype, whole_number);
         let workload = Workload::new(
             op.plan_chosen(&choice, registry)?,
             registry,
@@ -196,7 +187,7 @@ impl Comparison {
             us = self.ours(1)?;
             self.theirs(1)?;
         }
-        Ok((BATCH_US / us).clamp(1.0, MOST_RUNS).round() as u32)
+        Ok(runs_of_batch(us))
     }
 
     fn ours(&mut self, runs: u32) -> Result<f64, Failure> {
@@ -239,22 +230,9 @@ fn tflops(shape: [u64; 3], us: f64) -> f64 {
 /// A and B, of random numbers from -1 to 1 that `of` changes.
 fn inputs([m, n, k]: [u64; 3], dtype: DType, of: fn(f32) -> f32) -> Bindings {
     let mut bindings = Bindings::new();
-    for (seed, (name, [rows, cols])) in
-        [(AllGatherGemm::A, [m, k]), (AllGatherGemm::B, [k, n])].into_iter().enumerate()
-    {
-        let numbers: Vec<f32> =
-            reference::uniform_block(seed as u64, 0, [0, 0], [1, NUMBERS]).into_iter().map(of).collect();
-        let some = Tensor::from_f32(dtype, 1, NUMBERS, &numbers).bytes;
-        let bytes = (rows * cols * dtype.bytes()) as usize;
-        let all = some.iter().copied().cycle().take(bytes).collect();
-        bindings.set(Rank(0), name, Tensor { dtype, rows, cols, bytes: all });
-    }
+    bindings.set(Rank(0), AllGatherGemm::A, repeated(0, dtype, [m, k], of));
+    bindings.set(Rank(0), AllGatherGemm::B, repeated(1, dtype, [k, n], of));
     bindings
-}
-
-/// Whole numbers from -2 to 1: sums of a million products are exact in f32.
-fn whole(x: f32) -> f32 {
-    (x * 2.0).floor()
 }
 
 /// One panel a type, against the number of operations; and predicted times beside measured ones.
@@ -322,7 +300,7 @@ mod tests {
     #[test]
     fn numbers_are_random_and_whole_where_sums_must_be_exact() {
         let real = inputs([64, 32, 128], DType::Bf16, |x| x);
-        let ints = inputs([64, 32, 128], DType::Bf16, whole);
+        let ints = inputs([64, 32, 128], DType::Bf16, whole_number);
         let get = |t: &Bindings, name| t.get(Rank(0), name).unwrap().to_f32();
         assert_eq!(get(&real, AllGatherGemm::A).len(), 64 * 128);
         assert_eq!(get(&real, AllGatherGemm::B).len(), 128 * 32);

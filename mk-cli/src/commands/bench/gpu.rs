@@ -12,7 +12,6 @@ mod start;
 
 use super::plot::{Panel, Point};
 use super::record::Record;
-use super::rig::machine::Machine;
 use super::{Bench, Measurement};
 use crate::error::Failure;
 use serde_json::Value;
@@ -30,11 +29,7 @@ const PANELS: [[&str; 2]; 3] =
     [[dispatch::PANEL, "tasks a lane, on all lanes"], [hops::PANEL, "signals"], [all_reduce::PANEL, "bytes"]];
 
 fn measure(m: &mut Measurement<'_, '_>) -> Result<(), Failure> {
-    let machine = {
-        let _step = m.step("looking for a GPU");
-        Machine::find()?
-    };
-    m.gpu = Some(machine.record()?);
+    let machine = m.machine()?;
     start::measure(m, &machine)?;
     dispatch::measure(m, &machine)?;
     change::measure(m, &machine)?;

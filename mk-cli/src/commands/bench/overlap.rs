@@ -12,8 +12,8 @@ mod side;
 use super::plot::{Panel, Point};
 use super::record::{Case, Record, median};
 use super::rig::machine::{Machine, registry};
-use super::rig::runner::{Runner, Work, wrong};
-use super::rig::workload::Workload;
+use super::rig::runner::{Runner, Work, runs_of_batch, wrong};
+use super::rig::workload::{Workload, repeated, whole_number};
 use super::{Bench, Measurement};
 use crate::error::Failure;
 use crate::gpu::How;
@@ -37,21 +37,12 @@ const SIZES: [(u64, f64); 3] = [(4096, 1.06), (8192, 1.02), (16384, 1.02)];
 /// One direction of NVLink, as SMs reach it.
 const LINK: Pace = Pace { gb_per_s: 350, latency_ns: 1_200 };
 const DTYPE: DType = DType::Bf16;
-/// A batch of runs takes about so long.
-const BATCH_US: f64 = 4_000.0;
-const MOST_RUNS: f64 = 40.0;
 const WARM_UP_RUNS: u32 = 20;
-/// Random numbers, repeated: a prime, so that no two rows of a matrix are alike.
-const NUMBERS: u64 = 1_048_573;
 /// What is measured beside the whole.
 const PARTS: [&str; 2] = ["GEMM alone", "comm alone"];
 
 fn measure(m: &mut Measurement<'_, '_>) -> Result<(), Failure> {
-    let machine = {
-        let _step = m.step("looking for a GPU");
-        Machine::find()?
-    };
-    m.gpu = Some(machine.record()?);
+    let machine = m.machine()?;
     let registry = registry(2)?;
     for (n, bar) in SIZES {
         let _step = m.step(name(n));
@@ -131,7 +122,7 @@ impl Measured {
         let mut runs = [0; 3];
         for (runs, work) in runs.iter_mut().zip(&self.works) {
             let us = self.runner.follow(work, WARM_UP_RUNS)?;
-            *runs = (BATCH_US / us).clamp(1.0, MOST_RUNS).round() as u32;
+            *runs = runs_of_batch(us);
         }
         let mut times = [Vec::new(), Vec::new(), Vec::new()];
         for sample in 0..usize::from(samples) {
@@ -175,14 +166,8 @@ fn link_us(n: u64) -> f64 {
 /// What the whole, the product and the communication are given: A of both ranks and B of rank 0; the rows that would have come, too; and
 /// A alone. Random numbers from -1 to 1 that `of` changes.
 fn inputs(n: u64, of: fn(f32) -> f32) -> [Bindings; 3] {
-    let numbers = |seed, rows, cols| {
-        let numbers = reference::uniform_block(seed, 0, [0, 0], [1, NUMBERS]);
-        let numbers: Vec<f32> = numbers.into_iter().map(of).collect();
-        let some = Tensor::from_f32(DTYPE, 1, NUMBERS, &numbers).bytes;
-        let bytes = some.iter().copied().cycle().take((rows * cols * DTYPE.bytes()) as usize).collect();
-        Tensor { dtype: DTYPE, rows, cols, bytes }
-    };
-    let (a, b, nothing) = (numbers(0, n, n), numbers(1, n, n / 2), Tensor::zeros(DTYPE, 0, 0));
+    let (a, b) = (repeated(0, DTYPE, [n, n], of), repeated(1, DTYPE, [n, n / 2], of));
+    let nothing = Tensor::zeros(DTYPE, 0, 0);
     let (top, bottom) = a.bytes.split_at(a.bytes.len() / 2);
     let [top, bottom] = [top, bottom].map(|half| Tensor { rows: n / 2, bytes: half.to_vec(), ..a });
     let given = |regions: [(&str, [&Tensor; 2]); 2]| {
@@ -199,11 +184,6 @@ fn inputs(n: u64, of: fn(f32) -> f32) -> [Bindings; 3] {
     with_all_rows.set(Rank(0), AllGatherGemm::GATHER, a.clone());
     with_all_rows.set(Rank(1), AllGatherGemm::GATHER, nothing.clone());
     [given([of_a, of_b]), with_all_rows, given([of_a, (AllGatherGemm::B, [&nothing, &nothing])])]
-}
-
-/// From -2 to 1: sums of a million products are exact in f32.
-fn whole_number(x: f32) -> f32 {
-    (x * 2.0).floor()
 }
 
 /// The whole and its parts, against n.

@@ -16,6 +16,9 @@ const POISON: u8 = 0xff;
 /// Runs before the first that counts, and how long they take at least: clocks rise, and caches fill.
 const WARM_UP_RUNS: usize = 5;
 const WARM_UP: Duration = Duration::from_millis(20);
+/// A batch of runs takes about so long.
+const BATCH_US: f64 = 4_000.0;
+const MOST_RUNS: f64 = 40.0;
 /// How long a run is looked for without giving the core away. What takes longer is not measured by the microsecond.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -247,6 +250,11 @@ impl Work {
     fn outputs(&self) -> impl Iterator<Item = &Held> {
         self.held.iter().filter(|h| self.program.program().regions[h.region].io == Io::Output)
     }
+}
+
+/// How many runs of so many microseconds are measured as one batch.
+pub(in crate::commands::bench) fn runs_of_batch(us: f64) -> u32 {
+    (BATCH_US / us).clamp(1.0, MOST_RUNS).round() as u32
 }
 
 /// The error of results that are not right.

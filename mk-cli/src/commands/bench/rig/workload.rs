@@ -46,6 +46,28 @@ impl Workload {
     }
 }
 
+/// Random numbers, repeated: a prime, so that no two rows of a matrix are alike.
+const NUMBERS: u64 = 1_048_573;
+
+/// A large matrix of random numbers from -1 to 1 that `of` changes.
+pub(in crate::commands::bench) fn repeated(
+    seed: u64,
+    dtype: DType,
+    [rows, cols]: [u64; 2],
+    of: fn(f32) -> f32,
+) -> Tensor {
+    let numbers: Vec<f32> =
+        reference::uniform_block(seed, 0, [0, 0], [1, NUMBERS]).into_iter().map(of).collect();
+    let some = Tensor::from_f32(dtype, 1, NUMBERS, &numbers).bytes;
+    let bytes = some.iter().copied().cycle().take((rows * cols * dtype.bytes()) as usize).collect();
+    Tensor { dtype, rows, cols, bytes }
+}
+
+/// Whole numbers from -2 to 1: sums of a million products are exact in f32.
+pub(in crate::commands::bench) fn whole_number(x: f32) -> f32 {
+    (x * 2.0).floor()
+}
+
 /// Random numbers for all inputs of a program.
 pub(in crate::commands::bench) fn numbers(program: &Program) -> Bindings {
     let mut tensors = Bindings::new();

@@ -9,14 +9,9 @@
 //! checks that no piece lands in a page that somebody still reads, in either lane; that each block finds its own pieces; and that both lanes come
 //! to their end, also when tasks that share nothing, and take other groups, follow, and then another run.
 
-#[path = "pipeline/barrier.rs"]
-#[allow(dead_code, reason = "the pipeline uses the rest of it")]
-mod barrier;
-#[path = "common/mistakes.rs"]
-mod mistakes;
-
-use barrier::Barrier;
-use mistakes::{are_found, failure};
+use crate::barrier::Barrier;
+use crate::mistakes::{are_found, failure};
+use crate::schedules::{by_priority, random};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, Barrier as Meeting, Mutex};
 use shuttle::thread;
@@ -306,34 +301,19 @@ fn run(bug: Option<Bug>) {
     Arc::new(random_pair(bug)).run();
 }
 
-fn config() -> shuttle::Config {
-    let mut config = shuttle::Config::new();
-    // A role that spins for ever uses up its steps.
-    config.max_steps = shuttle::MaxSteps::FailAfter(200_000);
-    config.failure_persistence = shuttle::FailurePersistence::Print;
-    config
-}
-
-fn random(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
-    let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(7, iterations);
-    shuttle::Runner::new(scheduler, config()).run(test);
-}
-
-fn by_priority(iterations: usize, test: impl Fn() + Send + Sync + 'static) {
-    let scheduler = shuttle::scheduler::PctScheduler::new_from_seed(7, 3, iterations);
-    shuttle::Runner::new(scheduler, config()).run(test);
-}
+/// A role that spins for ever uses up its steps.
+const STEPS: usize = 200_000;
 
 #[test]
 fn both_lanes_find_what_is_theirs_and_end() {
-    random(500, || run(None));
-    by_priority(500, || run(None));
+    random(STEPS, 500, || run(None));
+    by_priority(STEPS, 500, || run(None));
 }
 
 #[test]
-fn planted_mistakes_are_found() {
+fn planted_mistakes_are_found_in_pairs() {
     are_found(&Bug::ALL, |bug| {
         let test = move || run(Some(bug));
-        failure(move || random(1000, test)).or_else(|| failure(move || by_priority(1000, test)))
+        failure(move || random(STEPS, 1000, test)).or_else(|| failure(move || by_priority(STEPS, 1000, test)))
     });
 }
