@@ -25,18 +25,20 @@ struct Copy {
         Pieces p = pieces(f, a);
         do {
             if (f.guarded()) f.reach(p.block());
+            const Place from = f.place(a.src, a.src_row + p.row, a.src_col + p.col);
             const u32 rows = p.piece_rows(), row_bytes = p.piece_cols() * f.region(a.src).element_bytes;
             const Group g = f.acquire<ROLE_STORE>(rows * row_bytes);
-            f.load_rows(g, 0, f.place(a.src, a.src_row + p.row, a.src_col + p.col), rows, row_bytes);
+            f.load_rows(g, 0, from, rows, row_bytes);
         } while (p.next() && !f.dead);
     }
 
     static DEV void store(Frame& f, const Args& a) {
         Pieces p = pieces(f, a);
         do {
-            const u32 from = f.wait_full<ROLE_STORE>();
             const Place to = f.place(a.dst, a.dst_row + p.row, a.dst_col + p.col);
-            f.store_rows(to, from, p.piece_rows(), p.piece_cols() * f.region(a.dst).element_bytes);
+            const u32 row_bytes = p.piece_cols() * f.region(a.dst).element_bytes;
+            const u32 from = f.wait_full<ROLE_STORE>();
+            f.store_rows(to, from, p.piece_rows(), row_bytes);
             f.end_group();
         } while (p.next() && !f.dead);
         f.end_groups();

@@ -15,8 +15,8 @@
 // A transfer that `comm` asked for is run behind the table, in one place for all handlers: four copies of that code made
 // the kernel twice as long to compile.
 //
-// One release covers a whole unit, and is made two chunks after the unit's last store, when that has most likely landed:
-// to wait for each store cost a round trip. A slot of the ring is filled again as soon as its bytes have left shared
+// One release covers a whole unit, and is made a chunk after the unit's last store, when that has most likely landed: to wait
+// for each store cost a round trip. A slot of the ring is filled again as soon as its bytes have left shared
 // memory.
 #pragma once
 #include "mk/context.cuh"
@@ -38,8 +38,7 @@ struct Comm : Context {
     u32 flags = 0;       // Task::flags
     bool asked = false;  // the handler has asked for a transfer
     u32 units = 0;       // how many it has
-    u32 stored = 0;      // units whose stores are all issued: now, one chunk ago, two chunks ago
-    u32 stored_1 = 0, stored_2 = 0;
+    u32 stored = 0, stored_before = 0;  // units whose stores are all issued: now, and a chunk ago
     u32 raised = 0;  // units whose Block posts are made
 
     DEV explicit Comm(u32 warp) : Context(ROLE_COMM, warp) { record = Arena::COMM_RECORD; }
@@ -59,7 +58,7 @@ struct Comm : Context {
         flags = task_flags;
         units = 1;
         asked = false;
-        stored = stored_1 = stored_2 = raised = 0;
+        stored = stored_before = raised = 0;
         if (flags == 0) return;
         ledger().raised_words = 0;
         if (flags & TASK_GUARDS) open_guards();
@@ -87,13 +86,12 @@ struct Comm : Context {
     // Everything that was stored has landed, and is posted.
     DEV void flush() {
         if (asked) ptx::bulk_wait_landed<0>();
-        stored_1 = stored_2 = stored;
+        stored_before = stored;
         raise(stored);
     }
 
     // Makes the Block posts of units below `landed`.
     DEV void raise(u32 landed) {
-        if (asked) ptx::fence_proxy_async();
         __syncwarp();
         raise_words(landed);
         raised = landed;
@@ -112,7 +110,7 @@ struct Comm : Context {
             const u32 every = p.every > 0 ? p.every : 1, words = ptx::divide(units + every - 1, every);
             const u32 before = known >> (16 * i) & 0xffff;
             u32 made = before;
-            while (made < words && (landed >= units || (made + 1) * every <= landed)) post(p, asked, made++);
+            while (made < words && (landed >= units || (made + 1) * every <= landed)) post(p, made++);
             all += (made - before) << (16 * i);
         }
         ledger().raised_words = all;
@@ -121,10 +119,10 @@ struct Comm : Context {
     // The end of every task: waits for words of units without bytes, then the posts.
     DEV void close() {
         begin_unit(~0u);
-        if (flags & TASK_LOADED_POSTS) post_all(POST_AT_LOADED, asked);
+        if (flags & TASK_LOADED_POSTS) post_all(POST_AT_LOADED);
         stored = units;
         if (flags & (TASK_BLOCK_POSTS | TASK_DONE_POSTS)) flush();
-        if (flags & TASK_DONE_POSTS) post_all(POST_AT_DONE, asked);
+        if (flags & TASK_DONE_POSTS) post_all(POST_AT_DONE);
         agree();
     }
 
@@ -154,25 +152,25 @@ struct Comm : Context {
     // A chunk's stores are issued; `complete` units are stored in whole. Posts what has landed by now.
     DEV void end_chunk(u32 complete) {
         ptx::bulk_commit();
-        stored_2 = stored_1;
-        stored_1 = stored;
+        stored_before = stored;
         stored = complete;
-        if (stored_2 == raised) return;
-        ptx::bulk_wait_landed<2>();
-        raise(stored_2);
+        if (stored_before == raised) return;
+        ptx::bulk_wait_landed<1>();
+        raise(stored_before);
     }
 
     // -- a link that is not there, in kernels that are built with one
 
 #ifdef MK_PACE_GB_PER_S
-    // So many bytes are asked for, into the slot that is filled next: they have come when all before them have passed the link, and they,
-    // and so much later.
+    // So many bytes were asked for, into the slot that was filled last: they have come when all before them have passed the link, and
+    // they, and so much later. The link counts eighths of nanoseconds: the GPU's clock says what time it is since 1970, so smaller
+    // parts do not fit into 64 bits.
     DEV void pace_asks(u32 bytes) {
         if (!leads()) return;
-        const u64 passes_ps = (u64)bytes * 1000 / MK_PACE_GB_PER_S;
-        ptx::max_relaxed(&mk_link, ptx::global_timer_ns() * 1000);
-        const u64 passed_ps = ptx::fetch_add(&mk_link, passes_ps) + passes_ps;
-        at<u64>(Arena::DUE + filled % SLOTS * 8) = passed_ps / 1000 + MK_PACE_LATENCY_NS;
+        const u64 passes = (u64)bytes * 8 / MK_PACE_GB_PER_S;
+        ptx::max_relaxed(&mk_link, ptx::global_timer_ns() * 8);
+        const u64 passed = ptx::fetch_add(&mk_link, passes) + passes;
+        at<u64>(Arena::DUE + (filled - 1) % SLOTS * 8) = passed / 8 + MK_PACE_LATENCY_NS;
     }
 
     // Waits until what is in the slot that is taken next has come.
@@ -296,10 +294,10 @@ struct Transfer {
 
     DEV void read() {
         const u32 rows = in.rows(job), bytes = in.bytes(job);
-        c.pace_asks(rows * bytes);
         const Group g = c.fill_slot(job.adds ? 2 * rows * bytes : rows * bytes);
         load(g, 0, job.src, rows, bytes);
         if (job.adds) load(g, HALF, job.dst, rows, bytes);
+        c.pace_asks(rows * bytes);
         in.next(job);
     }
 

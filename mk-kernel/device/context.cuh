@@ -272,7 +272,6 @@ struct Context {
     // This warp does nothing more of this run. What it wrote by bulk copies has landed.
     DEV void end_run() {
         if (dead) run().failed = 1;
-        ptx::fence_proxy_async();
         __syncwarp();
         ptx::mbarrier_arrive_if(leads(), shared + Arena::RUN_ENDS);
     }
@@ -293,7 +292,7 @@ struct Context {
 
     DEV bool word_met(const Wait& w, u32 j) const { return ptx::load_acquire(word(w, j)) >= target(w); }
 
-    // Waits for word `j` of it. The caller then needs `fence_proxy_async` before TMA or bulk copies of what it guards.
+    // Waits for word `j` of it. The caller then needs `fence_proxy_async_global` before TMA or bulk copies of what it guards.
     DEV void wait_word(const Wait& w, u32 j) {
         const u64* const at = word(w, j);
         const u64 want = target(w);
@@ -326,7 +325,7 @@ struct Context {
             for (u32 j = 0; j < w.count && !dead; j++) wait_word(w, j);
             any = true;
         }
-        if (any) ptx::fence_proxy_async();
+        if (any) ptx::fence_proxy_async_global();
     }
 
     // Before the first block of a task with TASK_GUARDS.
@@ -363,30 +362,34 @@ struct Context {
         }
         ledger().guard = next;
         ledger().guard_words = words;
-        if (words != known) ptx::fence_proxy_async();
+        if (words != known) ptx::fence_proxy_async_global();
         return all;
     }
 
     // Raises the `nth` word of a post. What it covers has been seen to land by this thread, or by one that it has
-    // synchronised with: the release at system scope is cumulative. `moved`: some of it may be of TMA or bulk copies.
-    DEV void post(const Post& p, bool moved, u32 nth = 0) {
+    // synchronised with: the release is cumulative, and whoever sees that a bulk copy has ended sees its bytes, too, without a fence.
+    // Words of the own rank are waited for on this GPU alone.
+    DEV void post(const Post& p, u32 nth = 0) {
         if (dead) return;
         u64* const words = params.signals[p.rank];
         if (!words) return fail(FAULT_UNREACHABLE, p.word, 0, p.rank);
-        if (moved) ptx::fence_proxy_async();
         u64* const at = words + (p.word + nth);
         if (post_kind(p) == SIGNAL_ADD) {
-            ptx::add_release_if(leads(), at, 1);
+            if (p.rank == params.rank) {
+                ptx::add_release_gpu_if(leads(), at, 1);
+            } else {
+                ptx::add_release_if(leads(), at, 1);
+            }
         } else {
             ptx::store_release_if(leads(), at, (epoch(post_clock(p)) - 1) * p.total + p.ordinal);
         }
     }
 
-    DEV void post_all(u32 at, bool moved) {
+    DEV void post_all(u32 at) {
         const Task& t = current();
 #pragma unroll 1
         for (u32 i = 0; i < POSTS; i++) {
-            if (t.posts[i].total != 0 && post_at(t.posts[i]) == at) post(t.posts[i], moved);
+            if (t.posts[i].total != 0 && post_at(t.posts[i]) == at) post(t.posts[i]);
         }
     }
 

@@ -96,19 +96,20 @@ struct Elementwise {
 
     static DEV u64 groups(const Context& c, const Args& a) { return pieces(c, a).count(); }
 
-    // Where a piece lies is looked up again for each: a load or store thread has too few registers to keep it.
+    // Where a piece lies is looked up again for each: a load or store thread has too few registers to keep it. But before it waits: what
+    // is read of a region takes longer than the rest of a short task.
     static DEV void load(Frame& f, const Args& a) {
         Pieces p = pieces(f, a);
         do {
             if (f.guarded()) f.reach(p.block());
             const Operands<INPUTS> o = Op::operands(a);
             const u32 rows = p.piece_rows(), row_bytes = p.piece_cols() * f.region(o.inputs[0]).element_bytes;
+            Place from[INPUTS];
+#pragma unroll
+            for (u32 i = 0; i < INPUTS; i++) from[i] = f.place(o.inputs[i], a.src_row + p.row, a.src_col + p.col);
             const Group g = f.acquire<ROLE_MATH>(INPUTS * rows * row_bytes);
 #pragma unroll
-            for (u32 i = 0; i < INPUTS; i++) {
-                const Place from = f.place(o.inputs[i], a.src_row + p.row, a.src_col + p.col);
-                f.load_rows(g, i * PAGE_BYTES, from, rows, row_bytes);
-            }
+            for (u32 i = 0; i < INPUTS; i++) f.load_rows(g, i * PAGE_BYTES, from[i], rows, row_bytes);
         } while (p.next() && !f.dead);
     }
 
@@ -125,9 +126,10 @@ struct Elementwise {
     static DEV void store(Frame& f, const Args& a) {
         Pieces p = pieces(f, a);
         do {
-            const u32 from = f.wait_done() + RESULT, id = Op::operands(a).output;
+            const u32 id = Op::operands(a).output, row_bytes = p.piece_cols() * f.region(id).element_bytes;
             const Place to = f.place(id, a.dst_row + p.row, a.dst_col + p.col);
-            f.store_rows(to, from, p.piece_rows(), p.piece_cols() * f.region(id).element_bytes);
+            const u32 from = f.wait_done() + RESULT;
+            f.store_rows(to, from, p.piece_rows(), row_bytes);
             f.end_group();
         } while (p.next() && !f.dead);
         f.end_groups();

@@ -153,7 +153,7 @@ struct Frame : Context {
         if (has(Brief::GUARDS) && block >= ledger().guard) pass_guards<true>(block);
     }
 
-    // Before the first box of a run.
+    // Fetch: before the first box of a run.
     DEV void acquire_maps() {
         const u32 maps = params.maps ? params.region_count * MAP_KINDS : 0;
         for (u32 first = 0; first < maps; first += WARP) {
@@ -269,7 +269,7 @@ struct Frame : Context {
         if (!has(Brief::STORE_WAITS)) return;
         wait_barrier(Arena::MAY_STORE + slot * Arena::BARRIER, (may_store_seen >> slot) & 1);
         may_store_seen ^= 1u << slot;
-        ptx::fence_proxy_async();
+        ptx::fence_proxy_async_global();
     }
 
     // Math: everything that this warp wrote itself has landed.
@@ -369,7 +369,7 @@ struct Frame : Context {
             if (!all_came()) return;
         }
         loaded_due = false;
-        post_all(POST_AT_LOADED, has(Brief::LOADS));
+        post_all(POST_AT_LOADED);
     }
 
     // Meets the Store waits of a task; and all others, where nothing is loaded.
@@ -409,7 +409,7 @@ struct Frame : Context {
                 wait_barrier(Arena::LOADED + slot * Arena::BARRIER, (loaded_seen >> slot) & 1);
                 loaded_seen ^= 1u << slot;
             }
-            post_all(POST_AT_LOADED, has(Brief::LOADS));
+            post_all(POST_AT_LOADED);
         }
         if (!has(Brief::DONE_POSTS)) return;
         if (has(Brief::MATH_WRITES)) {
@@ -417,10 +417,9 @@ struct Frame : Context {
             stored_seen ^= 1u << slot;
         } else {
             ptx::bulk_wait_landed<0>();
-            ptx::fence_proxy_async();
             agree();  // a thread that saw a fault has not written its part
         }
-        post_all(POST_AT_DONE, has(Brief::LOADS));
+        post_all(POST_AT_DONE);
     }
 };
 

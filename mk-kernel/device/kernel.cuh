@@ -221,9 +221,13 @@ DEV void fetch_role(u32 warp, const Launch& launch) {
     Lane lane(launch, f);
     Fetch fetch(f);
     while (lane.take()) {
+        lane.keep();
         Records<true> records(f, STREAM_COMPUTE);
         records.start();
+        records.keep();
+        Records<false>(f, STREAM_COMM).keep();
         fetch.look_ahead(records);
+        f.acquire_maps();
         if (!lane.is_admitted()) break;
         lane.begin();
         fetch.run(records);
@@ -262,7 +266,6 @@ DEV void load_role(u32 warp) {
     Frame f(ROLE_LOAD, warp);
     while (f.begin_run()) {
         f.trace_opens();
-        f.acquire_maps();
         while (f.take()) {
             f.trace_begins();
             if (f.has(Brief::LOADS)) {
@@ -429,7 +432,7 @@ DEV void init_barriers(u32 shared, u32 warp) {
         ptx::mbarrier_init(shared + Arena::RUN_ENDS, MATH_WARPS + 3);  // and load, store and comm
     }
     ptx::fence_mbarrier_init();
-    ptx::fence_proxy_async();
+    ptx::fence_proxy_async_shared();
 }
 
 }  // namespace mk

@@ -53,6 +53,17 @@ struct Lane {
         return false;
     }
 
+    // Has the tables that the lane reads first brought near, and those of its next run kept in the L2, since what comes from memory
+    // takes most of the time in which a run begins.
+    DEV void keep() const {
+        const Params& p = c.params;
+        const u8* const regions = (const u8*)p.regions + thread() * LINE;
+        const bool mine = thread() * LINE < p.region_count * sizeof(RegionInfo);
+        ptx::warm_l1_if(mine, regions);
+        ptx::keep_in_l2_if(mine, regions);
+        ptx::keep_in_l2_if(thread() == 0, p.streams + c.lane() * STREAMS);
+    }
+
     // Waits until the kernel before this one has ended. False: this launch is refused, for yet another one has not. What is read
     // afterwards is of this run.
     DEV bool is_admitted() {
@@ -76,7 +87,6 @@ struct Lane {
         const u64* const clock = thread() < CLOCKS ? p.clocks[thread()] : nullptr;
         const u64 epoch = clock ? ptx::load_relaxed(clock) : 1;
         const u32 abort = ptx::load_relaxed(&p.fault->abort);
-        ptx::warm_l1_if(thread() * LINE < p.region_count * sizeof(RegionInfo), (const u8*)p.regions + thread() * LINE);
         c.dead = __any_sync(ALL, abort != 0);  // a peer has seen a fault since the last run
         if (thread() < CLOCKS) c.at<u64>(Arena::EPOCHS + thread() * 8) = epoch;
         const u64 own = __shfl_sync(ALL, epoch, 0);
@@ -146,7 +156,7 @@ struct Lane {
     DEV void start(u32 stop) {
         __syncwarp();
         if (c.leads()) run().stop = stop, run().failed = 0;
-        ptx::fence_proxy_async();  // what earlier runs and the host have written is there for copies, too
+        ptx::fence_proxy_async_global();  // what earlier runs and the host have written is there for copies, too
         __syncwarp();
         ptx::mbarrier_arrive_if(c.leads(), c.shared + Arena::RUN_BEGINS);
     }

@@ -168,10 +168,9 @@ DEV bool mbarrier_test_wait(u32 barrier, u32 parity) {
 // Makes initialised barriers known to the async proxy.
 DEV void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-// Orders ordinary accesses and those of TMA and bulk copies, in all memory.
-DEV void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
-
-// The same, in shared memory only.
+// Orders ordinary accesses and those of TMA and bulk copies: in global memory, and in shared memory. (For all memory at once the
+// compiler adds a barrier for the whole GPU, which takes about a microsecond.)
+DEV void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 DEV void fence_proxy_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Before a tensor map in global memory is used that was written by ordinary stores or by the host.
@@ -265,6 +264,11 @@ DEV void prefetch_l2_if(bool yes, const void* p) {
     asm volatile(MK_IF("%1", "prefetch.global.L2 [%0];")::"l"(p), "r"((u32)yes) : "memory");
 }
 
+// The same; and there it stays as long as there is room for it.
+DEV void keep_in_l2_if(bool yes, const void* p) {
+    asm volatile(MK_IF("%1", "prefetch.global.L2::evict_last [%0];")::"l"(p), "r"((u32)yes) : "memory");
+}
+
 // The same, to the L1, for plain loads.
 DEV void warm_l1_if(bool yes, const void* p) {
     asm volatile(MK_IF("%1", "prefetch.global.L1 [%0];")::"l"(p), "r"((u32)yes) : "memory");
@@ -286,6 +290,13 @@ DEV void fence_release() {
     fence_system();
 #endif
 }
+DEV void fence_release_gpu() {
+#if __CUDACC_VER_MAJOR__ >= 13
+    asm volatile("fence.release.gpu;" ::: "memory");
+#else
+    fence_gpu();
+#endif
+}
 DEV void store_release_if(bool yes, u32* p, u32 v) {
     fence_release();
     store_relaxed_if(yes, p, v);
@@ -293,6 +304,12 @@ DEV void store_release_if(bool yes, u32* p, u32 v) {
 DEV void store_release_if(bool yes, u64* p, u64 v) {
     fence_release();
     store_relaxed_if(yes, p, v);
+}
+
+// Likewise, for whoever waits on this GPU.
+DEV void add_release_gpu_if(bool yes, u64* p, u64 v) {
+    fence_release_gpu();
+    asm volatile(MK_IF("%2", "red.relaxed.gpu.global.add.u64 [%0], %1;")::"l"(p), "l"(v), "r"((u32)yes) : "memory");
 }
 
 // Likewise.

@@ -39,6 +39,12 @@ struct Records {
         read(ahead, own_next, own_end);
     }
 
+    // Has the first records brought to the L2, to stay there for the next run: memory is slow while all lanes load their first tiles.
+    DEV void keep() const {
+        const u32 mine = own_next + place();
+        ptx::keep_in_l2_if(mine < own_end, c.params.tasks + mine);
+    }
+
     // Takes the next records, which lie one behind the other in params.tasks. How many; 0: there are none, and this is not
     // called again.
     DEV u32 next() { return has_own() ? next_own() : next_claimed(); }
