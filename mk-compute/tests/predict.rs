@@ -34,9 +34,9 @@ fn measured(op: &AllGatherGemm, registry: &Registry) -> (Choice, f64, f64) {
     (choice, times[0], times[1])
 }
 
-/// Percent. Most are within 10; the simulator books the port where a message arrives when it leaves, so that large messages
-/// from many lanes hold each other up.
-const MOST: f64 = 10.0;
+/// Percent. What relays forward is predicted as if it passed the port message by message, while those of many lanes
+/// share it.
+const MOST: f64 = 12.0;
 
 /// The prediction is as close to the simulator, and the choice at most 5 % slower than the other kind.
 fn check(name: &str, registry: &Registry, shapes: &[[u64; 3]]) {

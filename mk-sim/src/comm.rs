@@ -19,14 +19,23 @@ pub(crate) struct Landing {
 }
 
 impl Engine<'_> {
-    /// Reads from where a leg leads, from `from` on: when the bytes are here. Nothing if the NIC fails.
-    pub(crate) fn get(&mut self, u: usize, s: usize, leg: &Leg, bytes: u64, from: u64) -> Option<u64> {
+    /// Reads from where a leg leads, from `from` on: when the bytes are here. `ahead`: they were asked for while others came, so that
+    /// they follow those. Nothing if the NIC fails.
+    pub(crate) fn get(
+        &mut self,
+        u: usize,
+        s: usize,
+        leg: &Leg,
+        bytes: u64,
+        (from, ahead): (u64, bool),
+    ) -> Option<u64> {
         if leg.there == LOCAL {
             return Some(from);
         }
         let (links, mut chance) = self.chance();
-        let asked = from + chance.latency(links.all[leg.there as usize].latency);
-        let transfer = links.transfer(leg.back, asked, bytes, leg.weight, &mut chance);
+        let way = chance.latency(links.all[leg.there as usize].latency);
+        let asked = if ahead { from.saturating_sub(way) } else { from + way };
+        let transfer = links.reply(leg.back, asked, bytes, leg.weight, &mut chance);
         if transfer.failed {
             self.push(transfer.arrival, What::NicError, u, s, leg.access.rank.0.into());
             return None;
@@ -52,8 +61,8 @@ impl Engine<'_> {
         Some(Landing { left: transfer.left, land: transfer.arrival, early: transfer.early })
     }
 
-    /// Reads the next block, if it may be read.
-    pub(crate) fn read(&mut self, u: usize, s: usize) {
+    /// Reads the next block, if it may be read. `ahead`: right behind the one before it.
+    pub(crate) fn read(&mut self, u: usize, s: usize, ahead: bool) {
         if let Err((word, target)) = self.ready_blocks(u, s) {
             return self.wait(u, s, Role::Load, word, target);
         }
@@ -65,7 +74,7 @@ impl Engine<'_> {
             self.busy(u, from, from);
             return self.push(from, What::Read, u, s, block);
         }
-        let Some((read, landing)) = self.send_block(u, s, info, block, from) else { return };
+        let Some((read, landing)) = self.send_block(u, s, info, block, (from, ahead)) else { return };
         self.busy(u, from, read);
         self.push(read, What::Read, u, s, block);
         if let Some(Landing { land, early, .. }) = landing {
@@ -83,7 +92,7 @@ impl Engine<'_> {
         s: usize,
         info: &TaskInfo,
         block: u32,
-        from: u64,
+        (from, ahead): (u64, bool),
     ) -> Option<(u64, Option<Landing>)> {
         let legs = self.task(u, s).0.legs_of(info);
         let factor = self.slots[u * SLOTS + s].factor;
@@ -94,7 +103,7 @@ impl Engine<'_> {
             let bytes = leg.bytes(block);
             // A copy to a peer is as fast as its link; one at home as fast as a lane copies.
             let local = if far { 0 } else { (bytes as f64 * copy) as u64 };
-            read = read.max(from + local).max(self.get(u, s, leg, bytes, from)?);
+            read = read.max(from + local).max(self.get(u, s, leg, bytes, (from, ahead))?);
         }
         // Bytes of a peer must be here before they go on; those of the own memory stream through.
         let fetched = legs.iter().any(|l| l.there != LOCAL && !l.access.mode.writes());
@@ -105,7 +114,7 @@ impl Engine<'_> {
             let bytes = leg.bytes(block) * if packet { 2 } else { 1 };
             let mut start = out;
             if leg.access.mode == Mode::Update {
-                start = self.get(u, s, leg, bytes, start)?;
+                start = self.get(u, s, leg, bytes, (start, ahead))?;
             }
             let landing = self.put(u, s, leg, bytes, start)?;
             read = read.max(landing.left);
@@ -152,7 +161,7 @@ impl Engine<'_> {
         }
         match all {
             true => self.start_next(u, 0),
-            false => self.read(u, s),
+            false => self.read(u, s, true),
         }
     }
 

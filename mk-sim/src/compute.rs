@@ -47,7 +47,7 @@ impl Engine<'_> {
         for leg in plan.legs_of(info).iter().filter(|l| l.access.at == Phase::Load) {
             let bytes = leg.access.rect.area() * leg.element;
             let bytes = (bytes as f64 * part as f64 / blocks as f64) as u64;
-            end = end.max(self.get(u, s, leg, bytes, from)?);
+            end = end.max(self.get(u, s, leg, bytes, (from, false))?);
         }
         Some(end)
     }
@@ -132,7 +132,7 @@ impl Engine<'_> {
             let bytes = leg.access.rect.area() * leg.element;
             let mut from = self.now;
             if leg.access.mode == Mode::Update {
-                from = self.get(u, s, leg, bytes, from)?;
+                from = self.get(u, s, leg, bytes, (from, false))?;
             }
             let landing = self.put(u, s, leg, bytes, from)?;
             end = end.max(landing.land);

@@ -381,7 +381,7 @@ impl<'a> Engine<'a> {
         if let Some(data) = &mut self.data {
             data.take(plan, u * SLOTS + s, Rank(rank as u16), task);
         }
-        if stream_is_comm { self.read(u, s) } else { self.load(u, s) }
+        if stream_is_comm { self.read(u, s, false) } else { self.load(u, s) }
     }
 
     /// A unit has something to do.
@@ -425,7 +425,7 @@ impl<'a> Engine<'a> {
             }
             match (w.role, self.units[u].comm) {
                 (Role::Load, false) => self.load(u, s),
-                (Role::Load, true) => self.read(u, s),
+                (Role::Load, true) => self.read(u, s, false),
                 (Role::Store, _) => self.try_store(u),
             }
         }

@@ -228,6 +228,24 @@ impl Links {
         weight: f64,
         chance: &mut Chance<'_>,
     ) -> Transfer {
+        let mut transfer = self.reply(link, now, bytes, weight, chance);
+        let l = &mut self.all[link as usize];
+        if l.ordered {
+            transfer.arrival = transfer.arrival.max(l.last + 1);
+            l.last = transfer.arrival;
+        }
+        transfer
+    }
+
+    /// The same of bytes that were asked for: they keep no order with those that others ask for.
+    pub(crate) fn reply(
+        &mut self,
+        link: u32,
+        now: u64,
+        bytes: u64,
+        weight: f64,
+        chance: &mut Chance<'_>,
+    ) -> Transfer {
         let (l, weighed) = (&mut self.all[link as usize], bytes as f64 * weight);
         let (start, out) = self.ports[l.egress as usize].pass(now, now, weighed);
         let latency = chance.latency(l.latency);
@@ -242,10 +260,6 @@ impl Links {
         if !l.ordered && chance.random.chance(chance.faults.duplicate) {
             early = Some(arrival);
             arrival += 1 + (l.latency * chance.random.unit()) as u64;
-        }
-        if l.ordered {
-            arrival = arrival.max(l.last + 1);
-            l.last = arrival;
         }
         l.bytes += bytes;
         l.busy += out - start;

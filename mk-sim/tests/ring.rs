@@ -154,8 +154,8 @@ fn incast(ranks: u64, rows: u64) -> u64 {
     let put = b.op("nvlink.put").unwrap();
     let label = b.label("put");
     for r in 1..ranks as u16 {
-        for part in 0..32 {
-            let rows = rows / 32;
+        for part in 0..128 {
+            let rows = rows / 128;
             let args = CopyArgs {
                 src: x,
                 dst: inbox,
@@ -163,7 +163,7 @@ fn incast(ranks: u64, rows: u64) -> u64 {
                 units: 1,
                 src_row: part * rows,
                 src_col: 0,
-                dst_row: u64::from(r) * rows * 32 + part * rows,
+                dst_row: u64::from(r) * rows * 128 + part * rows,
                 dst_col: 0,
                 rows: rows as u32,
                 cols: COLS as u32,

@@ -116,12 +116,13 @@ fn after_a_fault_a_session_must_be_rebuilt() {
 fn timing_needs_no_tensors_and_gives_none() {
     // 2^40 bytes of A alone: nothing of it is allocated.
     let registry = common::registry(2);
-    let op = mk_compute::AllGatherGemm::new(1 << 20, 512, 1 << 19, DType::Bf16).lanes(8);
+    let op = mk_compute::AllGatherGemm::new(1 << 20, 4096, 1 << 19, DType::Bf16).lanes(8);
     let program = proved(op.plan(&registry).unwrap(), &registry);
     let mut sim = Simulator::builder(&registry).mode(Mode::Timing).build();
     assert_eq!(sim.run(&program, &Bindings::new()).unwrap(), Bindings::new());
-    // 2 x 2^20 x 512 x 2^19 operations on 2 x 8 of 132 SMs of 700 TFLOP/s.
-    let least = 2.0 * (1u64 << 20) as f64 * 512.0 * (1u64 << 19) as f64 / (700e3 * 16.0 / 132.0);
+    // 2 x 2^20 x 4096 x 2^19 operations on 2 x 8 of the SMs.
+    let least = 2.0 * (1u64 << 20) as f64 * 4096.0 * (1u64 << 19) as f64
+        / (1e3 * Hardware::h200().tensor_tflops * 16.0 / 132.0);
     let ratio = sim.report().time_ns as f64 / least;
     assert!((1.0..1.2).contains(&ratio), "{ratio} times the least time");
 }

@@ -42,8 +42,9 @@ use std::ops::Range;
 ///     .build(&World::local(4)?)?;
 /// let op = AllGatherGemm::new(1024, 1024, 1024, DType::Bf16).plan_kind(Plan::Fused).gather(Gather::Push);
 /// let program = op.plan(&registry)?;
-/// // On each of 4 ranks: 16 row blocks x 4 column tiles, small ones for there are many lanes, and 4 row blocks to each of 3 peers.
-/// assert_eq!(program.tasks.len(), 4 * (16 * 4 + 4 * 3));
+/// // On each of 4 ranks: 16 row blocks x 4 column tiles, small ones for there are many lanes, and 4 row blocks, each in 8 parts, to
+/// // each of 3 peers.
+/// assert_eq!(program.tasks.len(), 4 * (16 * 4 + 4 * 8 * 3));
 /// program.verify(&registry, &Hardware::h200())?;
 /// # Ok::<(), mk_core::Error>(())
 /// ```

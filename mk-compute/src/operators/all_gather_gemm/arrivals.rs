@@ -64,9 +64,13 @@ impl<'a> Arrivals<'a> {
         (rows.end - rows.start) as f64 * self.row_bytes
     }
 
-    /// What one of a rank's blocks has on average.
+    /// What one of a rank's row blocks has on average, and a part of one.
     fn block_bytes(&self, rank: u32) -> f64 {
         self.shard_bytes(rank) / self.layout.blocks_of(rank).max(1) as f64
+    }
+
+    fn part_bytes(&self, rank: u32) -> f64 {
+        self.shard_bytes(rank) / self.layout.parts_of(rank).max(1) as f64
     }
 
     /// All row blocks in the order in which they reach `rank`, each with its rank and when it is there. Own ones come first,
@@ -108,16 +112,18 @@ impl<'a> Arrivals<'a> {
         let wire = &self.inside[layout.islands.of(rank) as usize];
         let (mut pulled, all_pulled) = (0, self.own_moves(rank));
         for (turn, source) in (0..).zip(layout.islands.after(rank)) {
-            let blocks = layout.blocks_of(source);
+            let parts = layout.parts_of(source);
             let (before, count) = match self.gather {
-                Gather::Push => (turn * blocks, blocks * layout.peers(source)),
+                Gather::Push => (turn * parts, parts * layout.peers(source)),
                 Gather::Pull => (pulled, all_pulled),
             };
             for block in layout.row_blocks(source) {
-                let passes = wire.passes(before + block.index, count, self.block_bytes(source));
+                // A row block is there when its last part is.
+                let last = layout.parts_before(source, block.index + 1) - 1;
+                let passes = wire.passes(before + last, count, self.part_bytes(source));
                 all.push((source, block, When::of(passes, self.slices, wire.latency_ns)));
             }
-            pulled += blocks;
+            pulled += parts;
         }
     }
 
@@ -144,7 +150,7 @@ impl<'a> Arrivals<'a> {
         self.forwards[feeder as usize].get_or_init(|| self.walk(feeder))
     }
 
-    /// Each forward takes the next lane, behind what that moves of its own, and holds it until the last slice has landed and
+    /// Each part of a forward takes the next lane, behind what that moves of its own, and holds it until the last slice has landed and
     /// left; all of them share the port.
     fn walk(&self, feeder: u32) -> Vec<When> {
         let (layout, island) = (self.layout, self.layout.islands.of(feeder));
@@ -154,15 +160,19 @@ impl<'a> Arrivals<'a> {
         let mut all = Vec::new();
         for relayed in layout.relayed(feeder) {
             for block in layout.row_blocks(relayed.source) {
-                let (landed, bytes) = (self.landed(feeder, relayed, &block), self.bytes(&block));
+                let landed = self.landed(feeder, relayed, &block);
                 for _ in 0..layout.peers(feeder) {
-                    let lane = &mut lanes[(next % wire.lanes) as usize];
-                    let start = lane.max(landed.first);
-                    port = port.max(start) + bytes * wire.port_ns;
-                    let last_slice = bytes * wire.lane_ns / self.slices;
-                    let end = port.max(start + bytes * wire.lane_ns).max(landed.last + last_slice);
-                    all.push(When::of((start, end), self.slices, wire.latency_ns));
-                    (*lane, next) = (end, next + 1);
+                    let mut whole = (0.0_f64, 0.0_f64);
+                    for part in layout.parts(&block) {
+                        let (lane, bytes) = (&mut lanes[(next % wire.lanes) as usize], self.bytes(&part));
+                        let start = lane.max(landed.first);
+                        port = port.max(start) + bytes * wire.port_ns;
+                        let last_slice = bytes * wire.lane_ns / self.slices;
+                        let end = port.max(start + bytes * wire.lane_ns).max(landed.last + last_slice);
+                        whole = (whole.0.max(start), whole.1.max(end));
+                        (*lane, next) = (end, next + 1);
+                    }
+                    all.push(When::of(whole, self.slices, wire.latency_ns));
                 }
             }
         }
@@ -172,19 +182,19 @@ impl<'a> Arrivals<'a> {
     /// When each lane that moves rows inside the island, and the port, is done with the own rows of `rank`.
     fn behind_own(&self, rank: u32) -> (Vec<f64>, f64) {
         let wire = &self.inside[self.layout.islands.of(rank) as usize];
-        let (count, bytes) = (self.own_moves(rank), self.block_bytes(rank));
+        let (count, bytes) = (self.own_moves(rank), self.part_bytes(rank));
         let end = |i: u64| wire.passes(i, count, bytes).1;
         let last_of = |lane: u64| (count > lane).then(|| lane + (count - 1 - lane) / wire.lanes * wire.lanes);
         let lanes = (0..wire.lanes).map(|lane| last_of(lane).map_or(wire.start_ns, end)).collect();
         (lanes, count.checked_sub(1).map_or(wire.start_ns, end))
     }
 
-    /// Row blocks that `rank` moves before it forwards any.
+    /// Tasks by which `rank` moves rows before it forwards any.
     fn own_moves(&self, rank: u32) -> u64 {
         match self.gather {
-            Gather::Push => self.layout.blocks_of(rank) * self.layout.peers(rank),
+            Gather::Push => self.layout.parts_of(rank) * self.layout.peers(rank),
             Gather::Pull if !self.layout.takes(rank) => 0,
-            Gather::Pull => self.layout.islands.after(rank).map(|r| self.layout.blocks_of(r)).sum(),
+            Gather::Pull => self.layout.islands.after(rank).map(|r| self.layout.parts_of(r)).sum(),
         }
     }
 
@@ -240,9 +250,7 @@ fn wire_inside(
 ) -> Result<Wire, Error> {
     let [a, b, ..] = *layout.islands.members(island) else { return Ok(Wire::NONE) };
     let route = registry.route(layout.rank(a), layout.rank(b), PUSH)?;
-    let rows = (op.m / u64::from(layout.world)).clamp(1, layout.tile_rows);
-    let bytes = (rows * op.k * op.dtype.bytes()) as f64 / f64::from(slices(op, settings).count);
-    Wire::inside(&route, with, settings.comm_lanes, bytes, &op.hardware)
+    Wire::inside(&route, with, settings.comm_lanes, &op.hardware)
 }
 
 /// How ranks of an island send to the next one that takes rows, as many of them through one port as share it.

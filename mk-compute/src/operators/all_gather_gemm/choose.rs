@@ -38,6 +38,8 @@ impl Choice {
 const NETWORK_LANES: u16 = 4;
 /// Predictions that differ by less are the same.
 const AS_FAST: f64 = 1.01;
+/// What a lane moves at a time: slices of a part that have less leave room unused.
+const SLOT_BYTES: u64 = 8 << 10;
 /// K slices that are looked at.
 const SLICES: [u16; 5] = [1, 2, 4, 8, 16];
 
@@ -84,10 +86,15 @@ fn candidates(op: &AllGatherGemm, layout: &Layout, registry: &Registry) -> Vec<S
     let plans = varied(op.plan, if exchanges { &[Plan::Fused, Plan::Unfused] } else { &[Plan::Fused] });
     let pulls = exchanges && layout.islands.largest() > 1 && can_pull(layout, registry);
     let gathers = varied(op.gather, if pulls { &[Gather::Push, Gather::Pull] } else { &[Gather::Push] });
-    let slices = varied(op.slices, if exchanges { &SLICES } else { &[1] });
+    let unit = |slices: u16| layout.part_rows * op.k * op.dtype.bytes() / u64::from(slices);
+    let some: Vec<u16> =
+        SLICES.into_iter().filter(|&s| s == 1 || exchanges && unit(s) >= SLOT_BYTES).collect();
+    let slices = varied(op.slices, &some);
+    // What a lane sends to other groups holds up what it moves to neighbours.
+    let others = if lanes > network_lanes { lanes - network_lanes } else { lanes };
     let comm_lanes = match op.comm_lanes {
-        Some(most) => vec![most.min(lanes)],
-        None => comm_lanes(op, layout, registry, lanes),
+        Some(most) => vec![most.min(others)],
+        None => comm_lanes(op, layout, registry, others),
     };
     let mut all = Vec::new();
     for &plan in &plans {

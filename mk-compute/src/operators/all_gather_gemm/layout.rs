@@ -47,6 +47,8 @@ pub(super) struct Layout {
     /// Rows of a tile, and columns.
     pub(super) tile_rows: u64,
     pub(super) tile_cols: u64,
+    /// Rows of a part of a row block, which one task moves inside an island.
+    pub(super) part_rows: u64,
     pub(super) islands: Islands,
     /// Ranks that have columns, by island; none where A has no columns.
     takers: Vec<u32>,
@@ -76,6 +78,20 @@ fn tile(op: &AllGatherGemm, shards: &[Range<u64>], cols: u64) -> [u64; 2] {
     sizes.flat_map(|rows| widths.map(|width| [rows, width])).fold([Gemm::ROWS, Gemm::COLS], smaller)
 }
 
+/// What a task moves, at least: with less, its beginning and its end cost more than its bytes.
+const LEAST_BYTES: u64 = 16 << 10;
+
+/// Rows that one task moves. All lanes together move about as many at a time as the tiles need that they multiply at a time: so rows
+/// come in the order of the tiles, and the K slices of those that are needed at the same time come slice by slice.
+fn part_rows(op: &AllGatherGemm, tile_rows: u64, tiles: u64) -> u64 {
+    let (row_bytes, lanes) = ((op.k * op.dtype.bytes()).max(1), u64::from(op.lane_count()).max(1));
+    let of_lane = op.m.saturating_mul(row_bytes) / lanes;
+    let bytes = (of_lane / tiles.div_ceil(lanes).max(1)).max(LEAST_BYTES);
+    // The power of two that is next to it, so that a row block has a whole number of parts.
+    let rows = (bytes as f64 / row_bytes as f64).clamp(1.0, tile_rows as f64);
+    1 << rows.log2().round() as u32
+}
+
 impl Layout {
     /// The layout of an operator whose sizes were checked.
     pub(super) fn new(op: &AllGatherGemm, registry: &Registry) -> Layout {
@@ -92,6 +108,7 @@ impl Layout {
             next += row_blocks(rows);
             first_block.push(next);
         }
+        let part_rows = part_rows(op, tile_rows, next.saturating_mul(widest.div_ceil(tile_cols)));
         let most_blocks = rows.iter().map(row_blocks).max().unwrap_or(0);
         let islands = Islands::new(registry, &ranks);
         let mut takers = vec![0; islands.count() as usize];
@@ -108,6 +125,7 @@ impl Layout {
             most_blocks,
             tile_rows,
             tile_cols,
+            part_rows,
             islands,
             takers,
             relayed,
@@ -133,6 +151,26 @@ impl Layout {
     /// Row blocks of `rank`.
     pub(super) fn blocks_of(&self, rank: u32) -> u64 {
         self.first_block[rank as usize + 1] - self.first_block[rank as usize]
+    }
+
+    /// Parts of a row block, each moved by a task of its own.
+    pub(super) fn parts(&self, block: &RowBlock) -> impl Iterator<Item = RowBlock> + use<> {
+        let (block, start) = (block.clone(), block.rows.start);
+        blocks(block.rows.clone(), self.part_rows).map(move |rows| RowBlock {
+            local_row: block.local_row + (rows.start - start),
+            rows,
+            ..block
+        })
+    }
+
+    /// Parts of all row blocks of `rank`; those of its first `blocks`.
+    pub(super) fn parts_of(&self, rank: u32) -> u64 {
+        self.parts_before(rank, self.blocks_of(rank))
+    }
+
+    pub(super) fn parts_before(&self, rank: u32, blocks: u64) -> u64 {
+        let rows = &self.rows[rank as usize];
+        (blocks * self.tile_rows).min(rows.end - rows.start).div_ceil(self.part_rows)
     }
 
     /// Column tiles of `rank`.
@@ -255,7 +293,8 @@ impl Layout {
     pub(super) fn task_count(&self, plan: Plan, gather: Gather) -> u128 {
         let ranks = || 0..self.world;
         let known = !self.relayed.is_empty();
-        let moves = ranks().map(|r| self.move_count(r, known));
+        let parts = ranks().map(|r| self.parts_of(r)).sum();
+        let moves = ranks().map(|r| self.move_count(r, parts));
         let returns =
             (0..self.islands.count()).filter(|&i| self.island_takes(i)).map(|i| self.sources_outside(i));
         let signals = ranks().map(|r| match gather {
@@ -270,13 +309,16 @@ impl Layout {
         self.tile_count(plan) + besides
     }
 
-    /// Transfers of row blocks to `rank`: each that it needs comes once, and so does one that it relays without needing it.
-    fn move_count(&self, rank: u32, known: bool) -> u64 {
-        match self.takes(rank) {
-            true => self.row_block_count() - self.blocks_of(rank),
-            false if known => self.relayed_blocks(rank),
-            false => 0,
+    /// Transfers to `rank`: row blocks of other islands that it takes in, also if it does not need them; and part by part, of
+    /// `parts` in all, what it has from neighbours.
+    fn move_count(&self, rank: u32, parts: u64) -> u64 {
+        // Nobody knows them before `relays`.
+        let relayed = self.relayed.get(rank as usize).map_or(&[][..], |r| r);
+        let taken_in: u64 = relayed.iter().map(|r| self.blocks_of(r.source)).sum();
+        if !self.takes(rank) {
+            return taken_in;
         }
+        taken_in + parts - self.parts_of(rank) - relayed.iter().map(|r| self.parts_of(r.source)).sum::<u64>()
     }
 
     /// Ranks of other islands that have rows: each gets its credit back from an island by itself.

@@ -13,14 +13,23 @@ pub(super) struct Wire {
     /// What a byte holds the port for, and the lane that sends it.
     pub(super) port_ns: f64,
     pub(super) lane_ns: f64,
-    /// Lanes that send, each one message at a time.
+    /// From a message asked for to its first byte: nothing where messages are sent.
+    pub(super) ask_ns: f64,
+    /// Lanes that send or ask, each one message at a time.
     pub(super) lanes: u64,
 }
 
 impl Wire {
     /// Where nothing moves.
-    pub(super) const NONE: Wire =
-        Wire { start_ns: 0.0, latency_ns: 0.0, way_ns: 0.0, port_ns: 0.0, lane_ns: 0.0, lanes: 1 };
+    pub(super) const NONE: Wire = Wire {
+        start_ns: 0.0,
+        latency_ns: 0.0,
+        way_ns: 0.0,
+        port_ns: 0.0,
+        lane_ns: 0.0,
+        ask_ns: 0.0,
+        lanes: 1,
+    };
 
     /// Inside an island: a port of each rank, and lanes that copy at their own pace.
     ///
@@ -30,17 +39,17 @@ impl Wire {
         route: &Route<'_>,
         op: CommOp,
         lanes: u16,
-        slice_bytes: f64,
         hardware: &Hardware,
     ) -> Result<Wire, Error> {
         let wire = Wire::new(route, op, lanes, hardware)?;
         let (way, copy) = (wire.way_ns, 1.0 / hardware.sm_copy_gb_per_s);
         Ok(match op {
-            // A lane that pulls waits for the owner's signal, and asks for a slice when it has the one before.
+            // A lane that pulls waits for the owner's signal, and asks for a message when it has the one before.
             CommOp::Get => Wire {
                 start_ns: wire.start_ns + way,
                 latency_ns: hardware.local_signal_ns,
-                lane_ns: copy + 2.0 * way / slice_bytes.max(1.0),
+                lane_ns: copy,
+                ask_ns: 2.0 * way,
                 ..wire
             },
             _ => Wire { lane_ns: copy, ..wire },
@@ -68,6 +77,7 @@ impl Wire {
             way_ns,
             port_ns,
             lane_ns: 0.0,
+            ask_ns: 0.0,
             lanes: lanes.max(1).into(),
         })
     }
@@ -78,12 +88,13 @@ impl Wire {
     }
 
     /// When message `i` of `count` equal ones of `bytes` starts and ends to leave. As many of them as there are lanes are
-    /// under way at a time, share the port evenly and leave it together.
+    /// under way at a time, share the port evenly and leave it together; those of other lanes pass it while one asks.
     pub(super) fn passes(&self, i: u64, count: u64, bytes: f64) -> (f64, f64) {
-        let (batch, lanes) = (i / self.lanes, self.lanes);
-        let span = |at_once: u64| bytes * (at_once as f64 * self.port_ns).max(self.lane_ns);
-        let start = self.start_ns + batch as f64 * span(lanes);
-        (start, start + span(lanes.min(count.saturating_sub(batch * lanes))))
+        let first = i / self.lanes * self.lanes;
+        let turns = |done: u64| done.div_ceil(self.lanes) as f64 * (self.ask_ns + bytes * self.lane_ns);
+        let ported = |done: u64| self.ask_ns + done as f64 * bytes * self.port_ns;
+        let at = |done: u64| self.start_ns + turns(done).max(ported(done));
+        (at(first), at((first + self.lanes).min(count.max(first))))
     }
 }
 

@@ -36,17 +36,17 @@ impl Planner<'_> {
         let layout = self.layout;
         for peer in layout.fed(me).filter(|_| layout.blocks_of(me) > 0) {
             let put = self.push_op(me, peer)?;
-            for block in layout.row_blocks(me) {
-                let args = self.copy(self.regions[0], block.local_row, peer, &block);
+            for part in layout.row_blocks(me).flat_map(|block| layout.parts(&block)) {
+                let args = self.copy(self.regions[0], part.local_row, peer, &part);
                 let (lane, label) = (self.comm_lane(), self.exchange().labels.push[peer as usize]);
                 let task = self.b.task(self.rank(me), lane, put, label, &args)?;
-                self.pushed(task, [me, peer], me, &block, block.index)?;
+                self.pushed(task, [me, peer], me, &part, part.index)?;
             }
         }
         Ok(())
     }
 
-    /// What a push of the pusher's `number`th row block waits for and posts.
+    /// What a push of the pusher's `number`th row block, or of a part of it, waits for and posts.
     fn pushed(
         &mut self,
         task: TaskRef,
@@ -95,18 +95,18 @@ impl Planner<'_> {
             self.registry.route(self.rank(owner), self.rank(me), PULL)?;
             let get = self.registry.route(self.rank(me), self.rank(owner), PULL)?.handler(CommOp::Get)?;
             let get = self.b.op(get)?;
-            for block in layout.row_blocks(owner) {
-                self.pull(get, [me, owner], &block)?;
+            for part in layout.row_blocks(owner).flat_map(|block| layout.parts(&block)) {
+                self.pull(get, [me, owner], &part)?;
             }
         }
         Ok(())
     }
 
-    fn pull(&mut self, get: Op, [me, owner]: [u32; 2], block: &RowBlock) -> Result<()> {
-        let args = self.copy(self.regions[0], block.local_row, owner, block);
+    fn pull(&mut self, get: Op, [me, owner]: [u32; 2], part: &RowBlock) -> Result<()> {
+        let args = self.copy(self.regions[0], part.local_row, owner, part);
         let (lane, x) = (self.comm_lane(), self.exchange());
         let (ready, read, arrival, label) = (x.ready, x.read, x.arrival, x.labels.pull[owner as usize]);
-        let word = x.arrival(owner, block);
+        let word = x.arrival(owner, part);
         let task = self.b.task(self.rank(me), lane, get, label, &args)?;
         self.b.wait(task, WaitFor::all(ready, self.layout.islands.place(owner).into()))?;
         let post = match self.fused() {
@@ -141,29 +141,25 @@ impl Planner<'_> {
         for (place, relayed) in layout.relayed(me).iter().enumerate() {
             for block in layout.row_blocks(relayed.source) {
                 for &peer in &peers {
-                    self.forward([me, peer], place as u64, *relayed, &block)?;
+                    for part in layout.parts(&block) {
+                        self.forward([me, peer], place as u64, *relayed, &part)?;
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn forward(
-        &mut self,
-        [me, peer]: [u32; 2],
-        place: u64,
-        relayed: Relayed,
-        block: &RowBlock,
-    ) -> Result<()> {
+    fn forward(&mut self, [me, peer]: [u32; 2], place: u64, relayed: Relayed, part: &RowBlock) -> Result<()> {
         let put = self.push_op(me, peer)?;
         let (lane, x) = (self.comm_lane(), self.exchange());
         let (landed, freed, label) = (x.landed, x.freed, x.labels.forward[peer as usize]);
-        let word = x.landed(relayed.first, block);
-        let args = self.copy(x.gather, block.rows.start, peer, block);
+        let word = x.landed(relayed.first, part);
+        let args = self.copy(x.gather, part.rows.start, peer, part);
         let task = self.b.task(self.rank(me), lane, put, label, &args)?;
         self.b.wait(task, WaitFor::all(landed, word).count(self.slices.count.into()).each_block(1))?;
-        let number = self.own_pushed(me) + relayed.first + block.index;
-        self.pushed(task, [me, peer], relayed.source, block, number)?;
+        let number = self.own_pushed(me) + relayed.first + part.index;
+        self.pushed(task, [me, peer], relayed.source, part, number)?;
         self.b.post(task, PostTo::loaded(self.rank(me), freed, place))
     }
 

@@ -65,7 +65,7 @@ impl Planner<'_> {
         self.b.post(task, PostTo::done(to, returned, self.layout.islands.of(relay).into()))
     }
 
-    /// A row block, from a place on this rank to its own place in a peer's `a_gather`.
+    /// A row block or a part of one, from a place on this rank to its own place in a peer's `a_gather`.
     pub(super) fn copy(&self, src: mk_core::RegionId, src_row: u64, peer: u32, block: &RowBlock) -> CopyArgs {
         CopyArgs {
             src,
