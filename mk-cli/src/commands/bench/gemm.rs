@@ -4,17 +4,15 @@
 //! Both are measured in turn, by the GPU's clock, in runs that follow each other: what it costs to launch is in it, as far as it
 //! is not hidden behind the run before. First, of whole numbers whose sums are exact, both must give the same bits.
 
-mod cublas;
-
 use super::plot::{Panel, Point};
 use super::record::{Case, Record, median};
+use super::rig::cublas::{Cublas, Product};
 use super::rig::machine::{Machine, registry};
 use super::rig::runner::{Runner, Work, runs_of_batch, wrong};
 use super::rig::workload::{Workload, repeated, whole_number};
 use super::{Bench, Measurement};
 use crate::error::Failure;
 use crate::gpu::How;
-use cublas::{Cublas, Product};
 use mk_compute::AllGatherGemm;
 use mk_core::{Bindings, DType, Rank, Registry};
 use mk_kernel::Limits;

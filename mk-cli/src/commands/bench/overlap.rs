@@ -5,12 +5,13 @@
 //! is built for it in which what is moved, and what is posted behind it, waits as a link of so many GB/s would let it. Beside it
 //! are measured, in the same kernel and on the same lanes: the same program with all rows there, which moves none ("GEMM alone"), and
 //! without its tiles ("comm alone"). All is hidden if the whole takes no longer than the longer of the two; that says something only
-//! if the communication fills the link, so how long it takes has a bar, too.
+//! if the product is as fast as cuBLAS on as many SMs, and the communication fills the link: so both have bars, too.
 
 mod side;
 
 use super::plot::{Panel, Point};
 use super::record::{Case, Record, median};
+use super::rig::cublas::{Cublas, Product};
 use super::rig::machine::{Machine, registry};
 use super::rig::runner::{Runner, Work, runs_of_batch, wrong};
 use super::rig::workload::{Workload, repeated, whole_number};
@@ -19,6 +20,7 @@ use crate::error::Failure;
 use crate::gpu::How;
 use mk_compute::{AllGatherGemm, Gather, Plan};
 use mk_core::{Bindings, DType, Hardware, Program, Rank, Registry, Tensor};
+use mk_kernel::driver::{DeviceMemory, Memory as _};
 use mk_kernel::{Limits, Pace};
 use serde_json::{Value, json};
 
@@ -30,10 +32,14 @@ pub(super) const BENCH: Bench = Bench {
     panels,
 };
 
-/// How long the communication may take, over what the link takes for its bytes.
-const LINK_BAR: f64 = 1.15;
-/// Rows, and what is summed over; a rank has half as many columns. And how long the whole may take, over the longer of its parts.
-const SIZES: [(u64, f64); 3] = [(4096, 1.06), (8192, 1.02), (16384, 1.02)];
+/// How long the product may take, over cuBLAS.
+const CUBLAS_BAR: f64 = 1.0 / 0.96;
+/// Rows, and what is summed over; a rank has half as many columns.
+const SIZES: [Size; 3] = [
+    Size { n: 4096, bar: 1.06, link_bar: 1.35 },
+    Size { n: 8192, bar: 1.02, link_bar: 1.15 },
+    Size { n: 16384, bar: 1.02, link_bar: 1.15 },
+];
 /// One direction of NVLink, as SMs reach it.
 const LINK: Pace = Pace { gb_per_s: 350, latency_ns: 1_200 };
 const DTYPE: DType = DType::Bf16;
@@ -41,14 +47,23 @@ const WARM_UP_RUNS: u32 = 20;
 /// What is measured beside the whole.
 const PARTS: [&str; 2] = ["GEMM alone", "comm alone"];
 
+struct Size {
+    n: u64,
+    /// How long the whole may take, over the longer of its parts.
+    bar: f64,
+    /// How long the communication may take, over what the link takes for its bytes. A run begins and ends in some ten microseconds,
+    /// which are a fifth of what the link takes for the smallest.
+    link_bar: f64,
+}
+
 fn measure(m: &mut Measurement<'_, '_>) -> Result<(), Failure> {
     let machine = m.machine()?;
     let registry = registry(2)?;
-    for (n, bar) in SIZES {
-        let _step = m.step(name(n));
-        let plans = Plans::new(n, &registry, &machine.hardware)?;
-        let times = Measured::of(&machine, &registry, n, &plans)?.times(m.many_samples())?;
-        times.cases(n, &plans, bar).into_iter().for_each(|case| m.keep(case));
+    for size in &SIZES {
+        let _step = m.step(name(size.n));
+        let plans = Plans::new(size.n, &registry, &machine.hardware)?;
+        let times = Measured::of(&machine, &registry, size.n, &plans)?.times(m.many_samples())?;
+        times.cases(size, &plans).into_iter().for_each(|case| m.keep(case));
     }
     Ok(())
 }
@@ -79,18 +94,27 @@ impl Plans {
     }
 }
 
-/// Programs in one session, bound.
+/// Programs in one session, bound; and the product by cuBLAS.
 struct Measured {
+    theirs: Theirs,
     runner: Runner,
     /// The whole, and its parts.
     works: [Work; 3],
 }
 
-/// Microseconds of a run: of the whole, and of its parts.
-struct Times([Vec<f64>; 3]);
+/// The product by cuBLAS, on as many SMs.
+struct Theirs {
+    cublas: Cublas,
+    product: Product,
+    /// A, B and C.
+    memory: [DeviceMemory; 3],
+}
+
+/// Microseconds of a run: of the whole, of its parts, and of cuBLAS.
+struct Times([Vec<f64>; 4]);
 
 impl Measured {
-    /// Both ways to the product must give the same bits of whole numbers; then there are others.
+    /// All ways to the product must give the same bits of whole numbers; then there are others.
     fn of(machine: &Machine, registry: &Registry, n: u64, plans: &Plans) -> Result<Measured, Failure> {
         let mut runner = Runner::open(machine, registry, Limits::default(), How::Paced(LINK))?;
         let workloads = |of| -> Result<Vec<Workload>, Failure> {
@@ -104,9 +128,12 @@ impl Measured {
         let results =
             workloads(whole_number)?.iter().map(|w| runner.run(w)).collect::<Result<Vec<_>, _>>()?;
         let c = |part: usize| results[part].get(Rank(0), AllGatherGemm::C);
-        if c(0).is_none() || c(0) != c(1) {
-            return Err(wrong(&name(n), "C, beside that of the product alone"));
+        let mut theirs = Theirs::new(&runner, n, plans.lanes)?;
+        let by_cublas = theirs.run(&mut runner, n, whole_number)?;
+        if c(0) != Some(&by_cublas) || c(1) != Some(&by_cublas) {
+            return Err(wrong(&name(n), "C, beside that of cuBLAS"));
         }
+        theirs.run(&mut runner, n, |x| x)?;
         let mut bind = |workload: &Workload| {
             // Rows on the symmetric heap stay what the last run on tensors of the host has left there.
             runner.run(workload)?;
@@ -114,31 +141,67 @@ impl Measured {
         };
         let works = workloads(|x| x)?.iter().map(&mut bind).collect::<Result<Vec<Work>, Failure>>()?;
         let works = works.try_into().unwrap_or_else(|_| unreachable!("three programs"));
-        Ok(Measured { runner, works })
+        Ok(Measured { theirs, runner, works })
     }
 
     /// In turn, so that all meet the same clocks.
     fn times(mut self, samples: u16) -> Result<Times, Failure> {
-        let mut runs = [0; 3];
-        for (runs, work) in runs.iter_mut().zip(&self.works) {
-            let us = self.runner.follow(work, WARM_UP_RUNS)?;
-            *runs = runs_of_batch(us);
+        let mut runs = [0; 4];
+        for (part, runs) in runs.iter_mut().enumerate() {
+            *runs = runs_of_batch(self.time(part, WARM_UP_RUNS)?);
         }
-        let mut times = [Vec::new(), Vec::new(), Vec::new()];
+        let mut times = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         for sample in 0..usize::from(samples) {
             // Whatever follows the communication meets a cooler GPU: each in its turn.
-            for part in (0..3).map(|i| (i + sample) % 3) {
-                times[part].push(self.runner.follow(&self.works[part], runs[part])?);
+            for part in (0..4).map(|i| (i + sample) % 4) {
+                times[part].push(self.time(part, runs[part])?);
             }
         }
         Ok(Times(times))
     }
+
+    /// Of the whole, a part of it, or what comes behind them: cuBLAS.
+    fn time(&mut self, part: usize, runs: u32) -> Result<f64, Failure> {
+        match self.works.get(part) {
+            Some(work) => self.runner.follow(work, runs),
+            None => self.theirs.time(&mut self.runner, runs),
+        }
+    }
+}
+
+impl Theirs {
+    fn new(runner: &Runner, n: u64, sms: u16) -> Result<Theirs, Failure> {
+        let shape = [n, n / 2, n];
+        let memory = [n * n, n * n / 2, n * n / 2].map(|count| runner.memory(count * DTYPE.bytes()));
+        let [a, b, c] = memory;
+        let memory = [a?, b?, c?];
+        let product = Product { shape, dtype: DTYPE, at: memory.each_ref().map(|m| m.address()) };
+        let cublas = Cublas::new(&runner.context, &runner.stream)?;
+        cublas.for_sms(sms)?;
+        Ok(Theirs { cublas, product, memory })
+    }
+
+    /// C of the inputs that [`inputs`] gives.
+    fn run(&mut self, runner: &mut Runner, n: u64, of: fn(f32) -> f32) -> Result<Tensor, Failure> {
+        for (memory, tensor) in self.memory.iter().zip(matrices(n, of)) {
+            runner.stream.upload(memory, 0, &tensor.bytes)?;
+        }
+        self.time(runner, 1)?;
+        let mut c = Tensor::zeros(DTYPE, n, n / 2);
+        runner.stream.download(&self.memory[2], 0, &mut c.bytes)?;
+        Ok(c)
+    }
+
+    fn time(&self, runner: &mut Runner, runs: u32) -> Result<f64, Failure> {
+        runner.follow_other(runs, || self.cublas.start(&self.product))
+    }
 }
 
 impl Times {
-    /// The whole, over the longer part; and the communication, over what the link takes.
-    fn cases(self, n: u64, plans: &Plans, bar: f64) -> [Case; 2] {
-        let Times([whole, gemm, comm]) = self;
+    /// The whole, over the longer part; the product, over cuBLAS; and the communication, over what the link takes.
+    fn cases(self, size: &Size, plans: &Plans) -> [Case; 3] {
+        let &Size { n, bar, link_bar } = size;
+        let Times([whole, gemm, comm, cublas]) = self;
         let link_us = link_us(n);
         let params = json!({
             "n": n, "lanes": plans.lanes, "settings": plans.settings, "gb_per_s": LINK.gb_per_s,
@@ -150,10 +213,12 @@ impl Times {
             "of it",
             comm.iter().map(|us| us / link_us).collect(),
         );
+        let product = Case::new(format!("{}, {}", name(n), PARTS[0]), params.clone(), "us", gemm.clone());
+        let product = product.against("cuBLAS", cublas).at_most(CUBLAS_BAR);
         let (longer, samples) =
             if median(&gemm) >= median(&comm) { (PARTS[0], gemm) } else { (PARTS[1], comm) };
         let whole = Case::new(name(n), params, "us", whole).against(longer, samples);
-        [whole.at_most(bar), filled.at_most(LINK_BAR)]
+        [whole.at_most(bar), product, filled.at_most(link_bar)]
     }
 }
 
@@ -163,10 +228,15 @@ fn link_us(n: u64) -> f64 {
     (bytes as f64 / f64::from(LINK.gb_per_s) + f64::from(LINK.latency_ns)) / 1e3
 }
 
+/// All rows of A, and the columns of B that rank 0 has.
+fn matrices(n: u64, of: fn(f32) -> f32) -> [Tensor; 2] {
+    [repeated(0, DTYPE, [n, n], of), repeated(1, DTYPE, [n, n / 2], of)]
+}
+
 /// What the whole, the product and the communication are given: A of both ranks and B of rank 0; the rows that would have come, too; and
 /// A alone. Random numbers from -1 to 1 that `of` changes.
 fn inputs(n: u64, of: fn(f32) -> f32) -> [Bindings; 3] {
-    let (a, b) = (repeated(0, DTYPE, [n, n], of), repeated(1, DTYPE, [n, n / 2], of));
+    let [a, b] = matrices(n, of);
     let nothing = Tensor::zeros(DTYPE, 0, 0);
     let (top, bottom) = a.bytes.split_at(a.bytes.len() / 2);
     let [top, bottom] = [top, bottom].map(|half| Tensor { rows: n / 2, bytes: half.to_vec(), ..a });
@@ -191,7 +261,7 @@ fn panels(record: &Record) -> Vec<Panel> {
     let mut panel = Panel::new("bf16", "n", "time of a run, us", None);
     for case in &record.cases {
         let Some(n) = case.params.get("n").and_then(Value::as_f64) else { continue };
-        if case.name.contains(PARTS[1]) {
+        if PARTS.iter().any(|part| case.name.contains(part)) {
             continue;
         }
         panel.series("AllGather+GEMM").points.extend(Point::of(n, &case.ours));
@@ -234,7 +304,7 @@ mod tests {
     #[test]
     fn what_is_measured_is_proved() {
         let (registry, hardware) = (registry(2).unwrap(), Hardware::h200());
-        let Plans { whole, gemm, comm, lanes, .. } = Plans::new(SIZES[0].0, &registry, &hardware).unwrap();
+        let Plans { whole, gemm, comm, lanes, .. } = Plans::new(SIZES[0].n, &registry, &hardware).unwrap();
         assert_eq!(lanes, 131);
         for program in [whole, gemm, comm] {
             program.verify(&registry, &hardware).unwrap();
@@ -257,12 +327,17 @@ mod tests {
     #[test]
     fn the_ratio_is_that_to_the_longer_part() {
         let registry = registry(2).unwrap();
-        let times = Times([vec![105.0], vec![100.0], vec![80.0]]);
-        let [case, filled] = times.cases(4096, &plans(&registry), 1.06);
+        let times = Times([vec![105.0], vec![100.0], vec![80.0], vec![98.0]]);
+        let [case, product, filled] = times.cases(&SIZES[0], &plans(&registry));
         assert!(case.passes(1.0) && case.text(1.0).contains("1.050 of GEMM alone"), "{}", case.text(1.0));
         // 16.8 MB at 350 GB/s and the latency: 49.1 us.
         assert!(!filled.passes(1.0) && filled.text(1.0).starts_with("1.628"), "{}", filled.text(1.0));
-        let panels = panels(&Record::new("overlap", vec![case, filled]));
+        assert!(
+            product.passes(1.0) && product.text(1.0).contains("1.020 of cuBLAS"),
+            "{}",
+            product.text(1.0)
+        );
+        let panels = panels(&Record::new("overlap", vec![case, product, filled]));
         let lines: Vec<usize> = panels[0].lines.iter().map(|l| l.points.len()).collect();
         assert_eq!(lines, [1, 1, 1]);
     }

@@ -11,7 +11,7 @@ use mk_kernel::driver::{Context, DeviceMemory, Memory as _, Stream};
 const WORKSPACE_BYTES: u64 = 32 << 20;
 
 /// See the module.
-pub(super) struct Cublas {
+pub(in crate::commands::bench) struct Cublas {
     handle: sys::cublasHandle_t,
     context: Context,
     _workspace: DeviceMemory,
@@ -19,12 +19,12 @@ pub(super) struct Cublas {
 
 /// `C = A * B`, all of them row-major and without gaps.
 #[derive(Clone, Copy)]
-pub(super) struct Product {
+pub(in crate::commands::bench) struct Product {
     /// Rows of A and C, columns of B and C, and what is summed over.
-    pub(super) shape: [u64; 3],
-    pub(super) dtype: DType,
+    pub(in crate::commands::bench) shape: [u64; 3],
+    pub(in crate::commands::bench) dtype: DType,
     /// Addresses of A, B and C.
-    pub(super) at: [u64; 3],
+    pub(in crate::commands::bench) at: [u64; 3],
 }
 
 impl Cublas {
@@ -32,7 +32,7 @@ impl Cublas {
     ///
     /// # Errors
     /// It is not installed, or refuses.
-    pub(super) fn new(context: &Context, stream: &Stream) -> Result<Cublas, Failure> {
+    pub(in crate::commands::bench) fn new(context: &Context, stream: &Stream) -> Result<Cublas, Failure> {
         // SAFETY: it only opens the library and closes it again.
         if !unsafe { sys::is_culib_present() } {
             return Err(failed(Exit::Missing, "cuBLAS is not installed", "no libcublas.so"));
@@ -54,8 +54,16 @@ impl Cublas {
         Ok(cublas)
     }
 
+    /// From now on it plans for so many SMs.
+    pub(in crate::commands::bench) fn for_sms(&self, sms: u16) -> Result<(), Failure> {
+        // SAFETY: it only takes a number.
+        self.call("cublasSetSmCountTarget", || unsafe {
+            sys::cublasSetSmCountTarget(self.handle, sms.into())
+        })
+    }
+
     /// `13.1.0`.
-    pub(super) fn version(&self) -> Result<String, Failure> {
+    pub(in crate::commands::bench) fn version(&self) -> Result<String, Failure> {
         let mut version = 0;
         // SAFETY: it points at a number of ours.
         self.call("cublasGetVersion", || unsafe { sys::cublasGetVersion_v2(self.handle, &raw mut version) })?;
@@ -63,7 +71,7 @@ impl Cublas {
     }
 
     /// Starts it.
-    pub(super) fn start(&self, product: &Product) -> Result<(), Failure> {
+    pub(in crate::commands::bench) fn start(&self, product: &Product) -> Result<(), Failure> {
         let (one, zero) = (1f32, 0f32);
         let [m, n, k] = product.shape.map(|x| x as i32);
         let [a, b, c] = product.at.map(|x| std::ptr::with_exposed_provenance_mut(x as usize));
