@@ -256,8 +256,22 @@ fn inputs(n: u64, of: fn(f32) -> f32) -> [Bindings; 3] {
     [given([of_a, of_b]), with_all_rows, given([of_a, (AllGatherGemm::B, [&nothing, &nothing])])]
 }
 
-/// The whole and its parts, against n.
+/// The whole and its parts, against n; and each over what limits it.
 fn panels(record: &Record) -> Vec<Panel> {
+    let mut limits = Panel::new("over the limit", "n", "time, over that of what limits it", None);
+    for case in &record.cases {
+        let (line, limit) = match case.name.as_str() {
+            name if name.ends_with(PARTS[0]) => ("GEMM alone, over cuBLAS", case.baseline("cuBLAS")),
+            name if name.contains(PARTS[1]) => ("comm alone, over the link", None),
+            _ => ("AllGather+GEMM, over the longer part", PARTS.iter().find_map(|part| case.baseline(part))),
+        };
+        let (over, n) = (limit.map_or(1.0, median), case.params.get("n").and_then(Value::as_f64));
+        limits.series(line).points.extend(n.and_then(|n| Point::of(n, &[median(&case.ours) / over])));
+    }
+    vec![times(record), limits]
+}
+
+fn times(record: &Record) -> Panel {
     let mut panel = Panel::new("bf16", "n", "time of a run, us", None);
     for case in &record.cases {
         let Some(n) = case.params.get("n").and_then(Value::as_f64) else { continue };
@@ -270,7 +284,7 @@ fn panels(record: &Record) -> Vec<Panel> {
             panel.series(part).points.extend(Point::of(n, &[us]));
         }
     }
-    vec![panel]
+    panel
 }
 
 #[cfg(test)]
@@ -340,5 +354,8 @@ mod tests {
         let panels = panels(&Record::new("overlap", vec![case, product, filled]));
         let lines: Vec<usize> = panels[0].lines.iter().map(|l| l.points.len()).collect();
         assert_eq!(lines, [1, 1, 1]);
+        for (line, over) in panels[1].lines.iter().zip([105.0 / 100.0, 100.0 / 98.0]) {
+            assert_eq!(line.points, [Point::of(4096.0, &[over]).unwrap()]);
+        }
     }
 }
