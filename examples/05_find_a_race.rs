@@ -8,7 +8,7 @@ use mk_compute::{Scale, ScaleArgs};
 use mk_core::*;
 use mk_sim::{Checks, Simulator, SimulatorBuilder};
 
-const SIDE: u32 = 224;
+const SIDE: u32 = 304;
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=100;
 const EPOCHS: usize = 2;
 
@@ -26,8 +26,8 @@ fn program(registry: &Registry, credit: bool) -> Result<Program, Error> {
     let (put, scale) = (b.op(put)?, b.op(Scale::NAME)?);
     let (rows, cols) = (SIDE, SIDE);
     let [src_row, src_col, dst_row, dst_col] = [0; 4];
-    #[rustfmt::skip] // `units: 2`: it is sent in two halves
-    let copy = CopyArgs { src: x, dst: inbox, peer: to, units: 2, src_row, src_col, dst_row, dst_col, rows, cols };
+    #[rustfmt::skip] // `units: 13`: it is sent in slices
+    let copy = CopyArgs { src: x, dst: inbox, peer: to, units: 13, src_row, src_col, dst_row, dst_col, rows, cols };
     #[rustfmt::skip]
     let twice = ScaleArgs { src: inbox, dst: y, factor: 2.0, rows, cols, src_row, src_col, dst_row, dst_col };
     let names = ["send", "double"].map(|name| b.label(name));
