@@ -80,13 +80,15 @@ fn tile(op: &AllGatherGemm, shards: &[Range<u64>], cols: u64) -> [u64; 2] {
 
 /// What a task moves, at least: with less, its beginning and its end cost more than its bytes.
 const LEAST_BYTES: u64 = 16 << 10;
+/// Tasks by which a lane moves its share, at most: with more of them, rows would hardly come in a better order.
+const TURNS: u64 = 8;
 
 /// Rows that one task moves. All lanes together move about as many at a time as the tiles need that they multiply at a time: so rows
 /// come in the order of the tiles, and the K slices of those that are needed at the same time come slice by slice.
 fn part_rows(op: &AllGatherGemm, tile_rows: u64, tiles: u64) -> u64 {
     let (row_bytes, lanes) = ((op.k * op.dtype.bytes()).max(1), u64::from(op.lane_count()).max(1));
     let of_lane = op.m.saturating_mul(row_bytes) / lanes;
-    let bytes = (of_lane / tiles.div_ceil(lanes).max(1)).max(LEAST_BYTES);
+    let bytes = (of_lane / tiles.div_ceil(lanes).clamp(1, TURNS)).max(LEAST_BYTES);
     // The power of two that is next to it, so that a row block has a whole number of parts.
     let rows = (bytes as f64 / row_bytes as f64).clamp(1.0, tile_rows as f64);
     1 << rows.log2().round() as u32
