@@ -32,7 +32,7 @@ pub struct Hardware {
     pub nvlink_gb_per_s: f64,
     /// NVLink one-way latency, ns.
     pub nvlink_latency_ns: f64,
-    /// One SM's share of bulk copies over NVLink.
+    /// What one lane copies, at home or over NVLink.
     pub sm_copy_gb_per_s: f64,
     /// One NIC, one direction.
     pub nic_gb_per_s: f64,

@@ -1,7 +1,7 @@
 // What every role of a lane has: shared memory, waits, posts, faults, regions, trace.
 //
 // A wait is an acquire at system scope, with the proxy fence that TMA and bulk copies of what it guards need. A post is a
-// release at system scope, with the same fence, made by one thread after all that it covers has landed. Every wait ends: it
+// release, at system scope or, of a word of the own rank, at this GPU's, made by one thread after all that it covers has landed. Every wait ends: it
 // looks at the abort word and at a bound in SM clocks. After a fault (`dead`) waits return at once and posts do nothing.
 #pragma once
 #include "mk/ptx.cuh"
@@ -74,7 +74,7 @@ static_assert(RECORDS % 16 == 0 && PARAMS % 16 == 0 && BRIEFS % 8 == 0 && LEDGER
 // ---------------------------------------------------------------------------------------------- context
 
 #ifdef MK_PACE_GB_PER_S
-// A link that is not there: when it is free, in picoseconds of the global timer.
+// A link that is not there: when it is free, in eighths of nanoseconds of the global timer.
 __device__ u64 mk_link;
 #endif
 

@@ -417,6 +417,7 @@ struct Frame : Context {
             stored_seen ^= 1u << slot;
         } else {
             ptx::bulk_wait_landed<0>();
+            __syncwarp();  // all of them have waited for their own
             agree();  // a thread that saw a fault has not written its part
         }
         post_all(POST_AT_DONE);

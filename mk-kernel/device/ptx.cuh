@@ -306,10 +306,10 @@ DEV void store_release_if(bool yes, u64* p, u64 v) {
     store_relaxed_if(yes, p, v);
 }
 
-// Likewise, for whoever waits on this GPU.
+// Likewise, for whoever waits on this GPU. (Peers may add to the same word: atomics of one word have one scope.)
 DEV void add_release_gpu_if(bool yes, u64* p, u64 v) {
     fence_release_gpu();
-    asm volatile(MK_IF("%2", "red.relaxed.gpu.global.add.u64 [%0], %1;")::"l"(p), "l"(v), "r"((u32)yes) : "memory");
+    asm volatile(MK_IF("%2", "red.relaxed.sys.global.add.u64 [%0], %1;")::"l"(p), "l"(v), "r"((u32)yes) : "memory");
 }
 
 // Likewise.

@@ -35,7 +35,9 @@ impl Engine<'_> {
         let (links, mut chance) = self.chance();
         let way = chance.latency(links.all[leg.there as usize].latency);
         let asked = if ahead { from.saturating_sub(way) } else { from + way };
-        let transfer = links.reply(leg.back, asked, bytes, leg.weight, &mut chance);
+        let mut transfer = links.reply(leg.back, asked, bytes, leg.weight, &mut chance);
+        // Ways differ: what was asked for ahead may have come already.
+        transfer.arrival = transfer.arrival.max(from);
         if transfer.failed {
             self.push(transfer.arrival, What::NicError, u, s, leg.access.rank.0.into());
             return None;
