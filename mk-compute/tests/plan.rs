@@ -418,7 +418,7 @@ fn a_rack_of_72_ranks_is_proved() {
 fn a_tile_is_as_large_as_the_handler_takes_it_and_smaller_where_lanes_would_have_none() {
     // Rows, columns of each of two ranks, lanes; rows and columns of a tile.
     for (m, n, lanes, want) in [
-        (520, 768, 5, [128, 256]),   // 6 row blocks, 3 column tiles: 18 for 5 lanes
+        (520, 644, 5, [128, 256]),   // 6 row blocks, 3 column tiles: 18 for 5 lanes
         (520, 512, 132, [64, 64]),   // 80 small ones, each on a lane
         (1280, 256, 10, [128, 256]), // one for each lane
         (768, 384, 10, [128, 128]), // 12 that are wide, 18 that are not: two turns either way, but shorter ones

@@ -182,4 +182,9 @@ fn tasks_and_words_are_as_many_as_announced() {
             }
         }
     }
+    // Of nodes of one rank, all rows are sent whole: nothing is left to find out.
+    for nodes in [8, 16] {
+        let (op, registry) = (new([1024; 3]).plan_kind(Plan::Fused), worlds::nodes(nodes, nodes));
+        assert_eq!(op.size(&registry).unwrap(), op.plan(&registry).unwrap().tasks.len() as u128, "{nodes}");
+    }
 }

@@ -86,7 +86,9 @@ fn candidates(op: &AllGatherGemm, layout: &Layout, registry: &Registry) -> Vec<S
     let plans = varied(op.plan, if exchanges { &[Plan::Fused, Plan::Unfused] } else { &[Plan::Fused] });
     let pulls = exchanges && layout.islands.largest() > 1 && can_pull(layout, registry);
     let gathers = varied(op.gather, if pulls { &[Gather::Push, Gather::Pull] } else { &[Gather::Push] });
-    let unit = |slices: u16| layout.part_rows * op.k * op.dtype.bytes() / u64::from(slices);
+    // Where nobody has a neighbour, row blocks are sent whole.
+    let rows = if layout.islands.largest() > 1 { layout.part_rows } else { layout.tile_rows };
+    let unit = |slices: u16| rows * op.k * op.dtype.bytes() / u64::from(slices);
     let some: Vec<u16> =
         SLICES.into_iter().filter(|&s| s == 1 || exchanges && unit(s) >= SLOT_BYTES).collect();
     let slices = varied(op.slices, &some);

@@ -78,6 +78,13 @@ fn tile(op: &AllGatherGemm, shards: &[Range<u64>], cols: u64) -> [u64; 2] {
     sizes.flat_map(|rows| widths.map(|width| [rows, width])).fold([Gemm::ROWS, Gemm::COLS], smaller)
 }
 
+/// Rows of some ranks, by what moves them: tasks that take row blocks, and tasks that take parts of them.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    blocks: u64,
+    parts: u64,
+}
+
 /// What a task moves, at least: with less, its beginning and its end cost more than its bytes.
 const LEAST_BYTES: u64 = 16 << 10;
 /// Tasks by which a lane moves its share, at most: with more of them, rows would hardly come in a better order.
@@ -165,11 +172,12 @@ impl Layout {
         })
     }
 
-    /// Parts of all row blocks of `rank`; those of its first `blocks`.
+    /// Parts of all row blocks of `rank`.
     pub(super) fn parts_of(&self, rank: u32) -> u64 {
         self.parts_before(rank, self.blocks_of(rank))
     }
 
+    /// Parts of its first `blocks` row blocks.
     pub(super) fn parts_before(&self, rank: u32, blocks: u64) -> u64 {
         let rows = &self.rows[rank as usize];
         (blocks * self.tile_rows).min(rows.end - rows.start).div_ceil(self.part_rows)
@@ -295,8 +303,10 @@ impl Layout {
     pub(super) fn task_count(&self, plan: Plan, gather: Gather) -> u128 {
         let ranks = || 0..self.world;
         let known = !self.relayed.is_empty();
-        let parts = ranks().map(|r| self.parts_of(r)).sum();
-        let moves = ranks().map(|r| self.move_count(r, parts));
+        let all = self.moved(ranks());
+        let inside: Vec<Moved> =
+            (0..self.islands.count()).map(|i| self.moved(self.islands.members(i).iter().copied())).collect();
+        let moves = ranks().map(|r| self.move_count(r, all, inside[self.islands.of(r) as usize]));
         let returns =
             (0..self.islands.count()).filter(|&i| self.island_takes(i)).map(|i| self.sources_outside(i));
         let signals = ranks().map(|r| match gather {
@@ -312,15 +322,32 @@ impl Layout {
     }
 
     /// Transfers to `rank`: row blocks of other islands that it takes in, also if it does not need them; and part by part, of
-    /// `parts` in all, what it has from neighbours.
-    fn move_count(&self, rank: u32, parts: u64) -> u64 {
-        // Nobody knows them before `relays`.
-        let relayed = self.relayed.get(rank as usize).map_or(&[][..], |r| r);
-        let taken_in: u64 = relayed.iter().map(|r| self.blocks_of(r.source)).sum();
-        if !self.takes(rank) {
-            return taken_in;
-        }
-        taken_in + parts - self.parts_of(rank) - relayed.iter().map(|r| self.parts_of(r.source)).sum::<u64>()
+    /// all that there are, what it has from neighbours.
+    fn move_count(&self, rank: u32, all: Moved, inside: Moved) -> u64 {
+        let island = self.islands.of(rank);
+        let taken_in = match self.relayed.get(rank as usize) {
+            Some(relayed) => self.moved(relayed.iter().map(|r| r.source)),
+            None if !self.island_takes(island) => Moved::default(),
+            // Nobody knows it before `relays`: an even share.
+            None => {
+                let members = self.islands.members(island).len() as u64;
+                Moved {
+                    blocks: (all.blocks - inside.blocks) / members,
+                    parts: (all.parts - inside.parts) / members,
+                }
+            }
+        };
+        let from_neighbours =
+            if self.takes(rank) { all.parts - self.parts_of(rank) - taken_in.parts } else { 0 };
+        taken_in.blocks + from_neighbours
+    }
+
+    /// What these ranks have.
+    fn moved(&self, ranks: impl Iterator<Item = u32>) -> Moved {
+        ranks.fold(Moved::default(), |sum, r| Moved {
+            blocks: sum.blocks + self.blocks_of(r),
+            parts: sum.parts + self.parts_of(r),
+        })
     }
 
     /// Ranks of other islands that have rows: each gets its credit back from an island by itself.
