@@ -16,8 +16,7 @@
 // the kernel twice as long to compile.
 //
 // One release covers a whole unit, and is made a chunk after the unit's last store, when that has most likely landed: to wait
-// for each store cost a round trip. A slot of the ring is filled again as soon as its bytes have left shared
-// memory.
+// for each store cost a round trip. A slot of the ring is filled again as soon as its bytes have left shared memory.
 #pragma once
 #include "mk/context.cuh"
 #include "mk/number.cuh"
@@ -38,8 +37,8 @@ struct Comm : Context {
     u32 flags = 0;       // Task::flags
     bool asked = false;  // the handler has asked for a transfer
     u32 units = 0;       // how many it has
-    u32 stored = 0, stored_before = 0;  // units whose stores are all issued: now, and a chunk ago
-    u32 raised = 0;  // units whose Block posts are made
+    u32 stored = 0;      // units whose stores are all issued
+    u32 raised = 0;      // units whose Block posts are made
 
     DEV explicit Comm(u32 warp) : Context(ROLE_COMM, warp) { record = Arena::COMM_RECORD; }
 
@@ -58,7 +57,7 @@ struct Comm : Context {
         flags = task_flags;
         units = 1;
         asked = false;
-        stored = stored_before = raised = 0;
+        stored = raised = 0;
         if (flags == 0) return;
         ledger().raised_words = 0;
         if (flags & TASK_GUARDS) open_guards();
@@ -86,7 +85,6 @@ struct Comm : Context {
     // Everything that was stored has landed, and is posted.
     DEV void flush() {
         if (asked) ptx::bulk_wait_landed<0>();
-        stored_before = stored;
         raise(stored);
     }
 
@@ -149,14 +147,14 @@ struct Comm : Context {
         return slot_address(dead ? taken : taken++);
     }
 
-    // A chunk's stores are issued; `complete` units are stored in whole. Posts what has landed by now.
+    // A chunk's stores are issued; `complete` units are stored in whole. Posts what was before it, and has most likely landed by now.
     DEV void end_chunk(u32 complete) {
         ptx::bulk_commit();
-        stored_before = stored;
+        const u32 before = stored;
         stored = complete;
-        if (stored_before == raised) return;
+        if (before == raised) return;
         ptx::bulk_wait_landed<1>();
-        raise(stored_before);
+        raise(before);
     }
 
     // -- a link that is not there, in kernels that are built with one
