@@ -128,12 +128,13 @@ impl Measured {
         let results =
             workloads(whole_number)?.iter().map(|w| runner.run(w)).collect::<Result<Vec<_>, _>>()?;
         let c = |part: usize| results[part].get(Rank(0), AllGatherGemm::C);
-        let mut theirs = Theirs::new(&runner, n, plans.lanes)?;
-        let by_cublas = theirs.run(&mut runner, n, whole_number)?;
+        let theirs = Theirs::new(&runner, n, plans.lanes)?;
+        theirs.fill(&runner, n, whole_number)?;
+        let by_cublas = theirs.c(&mut runner, n)?;
         if c(0) != Some(&by_cublas) || c(1) != Some(&by_cublas) {
             return Err(wrong(&name(n), "C, beside that of cuBLAS"));
         }
-        theirs.run(&mut runner, n, |x| x)?;
+        theirs.fill(&runner, n, |x| x)?;
         let mut bind = |workload: &Workload| {
             // Rows on the symmetric heap stay what the last run on tensors of the host has left there.
             runner.run(workload)?;
@@ -181,11 +182,15 @@ impl Theirs {
         Ok(Theirs { cublas, product, memory })
     }
 
-    /// C of the inputs that [`inputs`] gives.
-    fn run(&mut self, runner: &mut Runner, n: u64, of: fn(f32) -> f32) -> Result<Tensor, Failure> {
+    /// Takes the same numbers as [`inputs`].
+    fn fill(&self, runner: &Runner, n: u64, of: fn(f32) -> f32) -> Result<(), Failure> {
         for (memory, tensor) in self.memory.iter().zip(matrices(n, of)) {
             runner.stream.upload(memory, 0, &tensor.bytes)?;
         }
+        Ok(())
+    }
+
+    fn c(&self, runner: &mut Runner, n: u64) -> Result<Tensor, Failure> {
         self.time(runner, 1)?;
         let mut c = Tensor::zeros(DTYPE, n, n / 2);
         runner.stream.download(&self.memory[2], 0, &mut c.bytes)?;
